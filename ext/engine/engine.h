@@ -1,0 +1,62 @@
+/* What the stages of a step share: the engine's buffers, the step, and a worker's view of them. */
+#ifndef RILLM_ENGINE_H
+#define RILLM_ENGINE_H
+
+#include "cache.h"
+#include "../kernels/kernels.h"
+#include "../runtime/pool.h"
+
+struct Step {
+    const struct Row *rows;   /* [n_rows] */
+    int32_t n_rows, n_wanted;
+    int32_t wanted[MAX_ROWS]; /* [n_wanted]: rows that want logits */
+    float *logits;            /* [n_wanted, logits_stride] */
+};
+
+struct Buffers {
+    float *x;                 /* [n_rows, dim_stride]: the residual stream */
+    float *projected;         /* [n_rows, projected_stride]: q, k, v of all heads; later what is added to x */
+    float *hidden;            /* [n_rows, hidden_stride]: silu(gate) · up */
+    float *attended;          /* [n_rows, attended_stride] */
+    float *cosines, *sines;   /* [n_rows, rope_stride] */
+    float *partials;          /* [n_tasks, group, LANES + head_width]: a task is (row, kv head, block) */
+    float *accumulators;      /* [n_threads, 2, group, LANES + head_width] */
+    struct Activation shared; /* [n_rows]: what a matrix reads, dealt out over the workers */
+    struct Activation *own;   /* [n_threads] of [TILE_ROWS]: the same, each worker for itself */
+};
+
+struct Engine {
+    struct Plan *plan;
+    const struct Kernels *kernels;
+    struct Pool *pool;
+    int32_t n_threads;
+    int32_t head_width, head_panels, group;   /* head_dim padded to 16; its panels; query heads of a kv head */
+    int32_t dim_stride, projected_stride, hidden_stride, attended_stride, rope_stride, activation_stride;
+    int32_t n_rows_capacity, n_tasks_capacity;
+    struct Arena arena;                       /* the buffers */
+    struct Buffers buffers;
+    struct Step step;
+};
+
+struct Worker { struct Engine *engine; int32_t index; };
+
+/* plan.c */
+void plan_bind(struct Plan *plan, const struct Kernels *kernels);
+void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares,
+                  int32_t *first, int32_t *last);
+enum Status buffers_reserve(struct Engine *engine, int32_t n_rows, int32_t n_tasks);
+
+/* forward.c, stages.c: each stage leaves its results to be read after the next barrier */
+void forward(struct Worker worker);
+void stage_embed(struct Worker worker);
+const struct Activation *stage_norm(struct Worker worker, const float *weight, const struct Matrix *reader);
+const struct Activation *stage_norm_wanted(struct Worker worker);
+const struct Activation *stage_attended(struct Worker worker, const struct Matrix *reader);
+const struct Activation *stage_hidden(struct Worker worker, const struct Matrix *reader);
+void stage_heads(struct Worker worker, int32_t layer, const struct Activation *x);
+void stage_attend(struct Worker worker, int32_t layer);
+void stage_add(struct Worker worker, const struct Matrix *matrix, const struct Activation *x);
+void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct Activation *x);
+void stage_logits(struct Worker worker, const struct Activation *x);
+
+#endif

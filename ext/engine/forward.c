@@ -1,0 +1,96 @@
+/* The formula: one token's way through the transformer, as every worker walks it. */
+#include "engine.h"
+
+#include <stdlib.h>
+
+#include "../runtime/floats.h"
+
+void forward(struct Worker worker)
+{
+    const struct Plan *plan = worker.engine->plan;
+    struct Pool *pool = worker.engine->pool;
+
+    stage_embed(worker);                                              /* x = embedding[token] */
+    pool_barrier(pool);
+    for (int32_t l = 0; l < plan->n_layers; l++) {
+        const struct Layer *layer = &plan->layers[l];
+        stage_heads(worker, l, stage_norm(worker, layer->attention_norm, &layer->qkv));
+        pool_barrier(pool);                                           /* q, k, v = rope(QKV · norm(x)) */
+        stage_attend(worker, l);
+        pool_barrier(pool);                                           /* a = softmax(q · K / √d) · V */
+        stage_add(worker, &layer->output, stage_attended(worker, &layer->output));
+        pool_barrier(pool);                                           /* x += O · a */
+        stage_gate_up(worker, layer, stage_norm(worker, layer->mlp_norm, &layer->gate));
+        pool_barrier(pool);                                           /* h = silu(G · norm(x)) ∘ (U · norm(x)) */
+        stage_add(worker, &layer->down, stage_hidden(worker, &layer->down));
+        pool_barrier(pool);                                           /* x += D · h */
+    }
+    if (worker.engine->step.n_wanted)
+        stage_logits(worker, stage_norm_wanted(worker));              /* logits = head · norm(x) */
+}
+
+static void forward_worker(void *engine, int32_t index)
+{
+    struct FloatEnvironment previous = floats_enter();
+    forward((struct Worker){ engine, index });
+    floats_leave(previous);
+}
+
+/* Rows of a cache must continue it one by one; what only later versions do is refused here, once. */
+static enum Status check_rows(struct Engine *engine, const struct Row *rows, int32_t n_rows)
+{
+    struct Step *step = &engine->step;
+    step->n_wanted = 0;
+    for (int32_t r = 0; r < n_rows; r++) {
+        rows[r].cache->next_position = rows[r].cache->length;
+        rows[r].cache->last_row = -1;
+    }
+    for (int32_t r = 0; r < n_rows; r++) {
+        const struct Row *row = &rows[r];
+        struct Cache *cache = row->cache;
+        if (row->input || row->adapter || (row->flags & ~WANTS_LOGITS) || row->parent != cache->last_row)
+            return STATUS_UNSUPPORTED;
+        if (row->token < 0 || row->token >= engine->plan->vocab_size)
+            return STATUS_BAD_TOKEN;
+        if (row->position != cache->next_position)
+            return STATUS_BAD_POSITION;
+        if (row->position >= cache->context)
+            return STATUS_CONTEXT_FULL;
+        cache->next_position++;
+        cache->last_row = r;
+        if (row->flags & WANTS_LOGITS)
+            step->wanted[step->n_wanted++] = r;
+    }
+    return STATUS_OK;
+}
+
+static enum Status take_step(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits)
+{
+    int32_t n_tasks = 0;
+    enum Status status = check_rows(engine, rows, n_rows);
+    for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++) {
+        status = cache_reserve(rows[r].cache, rows[r].position + 1);
+        n_tasks += (rows[r].position / BLOCK_POSITIONS + 1) * engine->plan->n_kv_heads;
+    }
+    if (status == STATUS_OK)
+        status = buffers_reserve(engine, n_rows, n_rows <= TILE_ROWS ? n_tasks : 0);
+    if (status != STATUS_OK)
+        return status;
+    engine->step.rows = rows;
+    engine->step.n_rows = n_rows;
+    engine->step.logits = logits;
+    status = pool_run(engine->pool, forward_worker, engine);
+    for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++)
+        rows[r].cache->length = rows[r].position + 1;
+    return status;
+}
+
+enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits)
+{
+    if (n_rows < 1 || n_rows > MAX_ROWS)
+        return STATUS_BAD_ARGUMENT;
+    pool_take_turn(engine->pool);
+    enum Status status = take_step(engine, rows, n_rows, logits);
+    pool_end_turn(engine->pool);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* Which instruction sets are here, and one full kernel table for each, filled from portable upward. */
+#include "kernels.h"
+#include "../runtime/cpu.h"
+
+const char *const isa_names[N_ISAS] = { "portable", "avx2", "avx512vnni" };
+
+void kernels_fill_portable(struct Kernels *kernels);
+void kernels_fill_avx2(struct Kernels *kernels);
+void kernels_fill_avx512vnni(struct Kernels *kernels);
+
+static void (*const fill[N_ISAS])(struct Kernels *) = {
+    kernels_fill_portable,
+#if defined(__x86_64__)
+    kernels_fill_avx2,
+    kernels_fill_avx512vnni,
+#endif
+};
+
+bool isa_compiled(enum Isa isa) { return fill[isa] != NULL; }
+bool isa_available(enum Isa isa) { return isa_compiled(isa) && cpu_has_isa(isa); }
+
+const struct Kernels *kernels_for(enum Isa isa)
+{
+    static struct Kernels tables[N_ISAS];   /* filled again and again with the same pointers: harmless */
+    for (int i = 0; i <= (int)isa; i++)
+        if (isa_compiled((enum Isa)i))
+            fill[i](&tables[isa]);
+    tables[isa].isa = isa_names[isa];
+    return &tables[isa];
+}

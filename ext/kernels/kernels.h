@@ -1,0 +1,47 @@
+/* The kernel table: pure arithmetic over a range; no threads, no allocation, no model names. */
+#ifndef RILLM_KERNELS_H
+#define RILLM_KERNELS_H
+
+#include "../rillm.h"
+
+/* Vectors are padded to 16 floats with zeros unless a line says otherwise. */
+typedef void quantize_fn(const float *x, int32_t n_columns /* a multiple of GROUP */, int8_t *q,
+                         float *scales /* [n_columns / GROUP] */, int32_t *minus_sums);
+typedef void rmsnorm_fn(const float *x, const float *weight, int32_t n, float epsilon, float *out);
+typedef void rope_fn(float *head, const float *cosines, const float *sines, int32_t half);
+typedef void silu_multiply_fn(const float *gate, const float *up, int32_t n, float *out);
+typedef void add_fn(float *x, const float *y, int32_t n);
+
+/* A cache block: K [BLOCK_POSITIONS / 16, dim, 16], then V [BLOCK_POSITIONS, dim]; dim a multiple of 16. */
+typedef void store_kv_fn(const float *key, const float *value, int32_t dim, int32_t position_in_block,
+                         void *block); /* key or value may be NULL */
+
+/* A partial: [max, sum of exp(score − max), 14 unused, out[dim]], of one head over some positions. */
+enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_OUT = LANES };
+typedef void attend_block_fn(const float *queries /* [n_heads, dim] */, int32_t n_heads, int32_t dim,
+                             const void *block, int32_t first, int32_t last /* visible: first ≤ p < last */,
+                             float scale, float *partials /* [n_heads, LANES + dim] */);
+typedef void merge_partial_fn(float *into, const float *partial, int32_t dim);
+typedef void finish_partial_fn(const float *partial, int32_t dim, float *out /* [dim] */);
+
+struct Kernels {
+#define KERNEL(name, type) type *name;
+#include "kernels.inc"
+#undef KERNEL
+    const char *isa;
+};
+
+static inline matmul_fn *kernels_matmul(const struct Kernels *kernels, enum FormatId format)
+{
+    switch (format) {
+    case FORMAT_F32: return kernels->matmul_f32;
+    case FORMAT_F16: return kernels->matmul_f16;
+    case FORMAT_BF16: return kernels->matmul_bf16;
+    case FORMAT_Q8: return kernels->matmul_q8;
+    case FORMAT_Q4: return kernels->matmul_q4;
+    case FORMAT_Q4M: return kernels->matmul_q4m;
+    default: return NULL;
+    }
+}
+
+#endif

@@ -1,0 +1,185 @@
+/* The whole C API of rillm: what a model is (Plan), what a step is (Row), and the one entry, forward. */
+#ifndef RILLM_H
+#define RILLM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LANES = 16,           /* rows of a panel, floats of a vector, positions of a K tile */
+    GROUP = 32,           /* columns that share an activation scale */
+    TILE_ROWS = 8,        /* activation rows for which a panel is read once */
+    BLOCK_POSITIONS = 128,/* positions that attention reduces on their own before merging */
+    PAGE_POSITIONS = 256, /* positions of a cache page */
+    PAGE_BLOCKS = PAGE_POSITIONS / BLOCK_POSITIONS,
+    LINE_BYTES = 64,
+    MAX_THREADS = 256,
+    MAX_ROWS = 512,       /* rows of one step */
+    MAX_HEAD_DIM = 512,
+};
+
+enum Status {
+    STATUS_OK,
+    STATUS_NO_MEMORY,
+    STATUS_UNSUPPORTED,   /* a field of Row that this version does not carry out */
+    STATUS_BAD_TOKEN,
+    STATUS_BAD_POSITION,  /* rows of a cache must continue it, one position each */
+    STATUS_CONTEXT_FULL,
+    STATUS_BAD_ARGUMENT,
+    STATUS_NO_THREAD,     /* the system refused a thread */
+    STATUS_BAD_LOGITS,    /* NaN, +inf, or nothing finite */
+};
+
+/* ---- formats: how a weight is stored (ext/pack) ------------------------------------------- */
+
+enum FormatId { FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_Q4M, N_FORMATS };
+enum ScaleType { SCALE_NONE, SCALE_F16 };
+
+struct Format {
+    const char *name;
+    enum FormatId id;
+    uint8_t bits;         /* of one stored value */
+    uint8_t group;        /* columns that share a scale; 0: a float, no scale */
+    uint8_t scale;        /* enum ScaleType */
+    uint8_t minimum;      /* enum ScaleType: value = scale·q + minimum */
+    int8_t zero;          /* value = scale·(q − zero) */
+};
+extern const struct Format formats[N_FORMATS];
+
+/* A panel is 16 rows: scales [n_groups, 16], minima [n_groups, 16], padding to a line, then values in
+   lines of 64 bytes: 1 column of f32, 2 of f16, 4 of 8 bits, 8 of 4 bits (low nibbles columns 0-3). */
+int32_t format_columns(const struct Format *format, int32_t n_columns); /* padded to whole lines or groups */
+size_t format_values_offset(const struct Format *format, int32_t n_columns);
+size_t format_panel_bytes(const struct Format *format, int32_t n_columns);
+
+/* A source is a tensor as a file holds it: row-major, each row whole blocks. */
+enum SourceKind { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_Q8_0, SOURCE_Q4_0, SOURCE_Q4_1, N_SOURCES };
+size_t source_row_bytes(enum SourceKind kind, int32_t n_columns); /* 0: columns are not whole blocks */
+
+struct PackJob {
+    const struct Format *format;
+    enum SourceKind kind;
+    const uint8_t *source;     /* [n_source_rows, source_row_bytes] */
+    const int32_t *rows;       /* [n_panels, 16]: source row of each panel row, or -1: zeros */
+    int32_t n_columns, n_panels;
+    uint8_t *panels;           /* [n_panels] at stride_bytes */
+    size_t stride_bytes;
+};
+/* Fills panels; false when a scale does not fit its stored type or a value is not finite. */
+bool pack_panels(const struct PackJob *job);
+void unpack_row(const struct Format *format, const uint8_t *panel, int32_t row, int32_t n_columns,
+                float *out /* [n_columns] */);
+void source_to_f32(enum SourceKind kind, const uint8_t *source, int32_t n_columns, float *out);
+
+/* ---- matrices and the plan ------------------------------------------------------------------ */
+
+struct Activation {       /* n rows of vectors as a matrix reads them */
+    float *values;        /* [n_rows, stride] */
+    int8_t *q;            /* [n_rows, stride], or unused: in [-127, 127] */
+    float *scales;        /* [n_rows, stride / GROUP]: values ≈ scales · q */
+    int32_t *minus_sums;  /* [n_rows, stride / GROUP]: −Σ q of a group */
+    int32_t stride;       /* a multiple of 64; columns past the vector are zeros */
+};
+
+typedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_panels, int32_t n_columns,
+                       const struct Activation *x, int32_t first_row, int32_t n_rows,
+                       float *out /* [n_rows, out_stride], n_panels · 16 written */, size_t out_stride);
+
+struct Segment {          /* a run of panels of one format */
+    const struct Format *format;
+    const uint8_t *panels;
+    size_t stride_bytes;  /* from a panel to the next */
+    size_t panel_bytes;
+    int32_t n_panels;
+    matmul_fn *multiply;  /* of format, in the engine's instruction set: set by engine_create */
+};
+
+struct Matrix {
+    struct Segment *segments;  /* [n_segments], rows in order */
+    const float *bias;         /* [n_panels · 16] or NULL */
+    int32_t n_segments, n_panels, n_columns;
+    size_t n_bytes;            /* of its panels: set by engine_create, as is what its activation must hold */
+    bool reads_integers;
+};
+
+struct Layer {
+    const float *attention_norm, *mlp_norm;   /* [dim] */
+    struct Matrix qkv;                        /* heads of q, then k, then v, each padded to 16 rows */
+    struct Matrix output, gate, up, down;     /* gate and up alternate by panel in memory */
+};
+
+struct Plan {
+    int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
+    float norm_eps, attention_scale;
+    const float *inverse_frequencies;  /* [head_dim / 2] */
+    const float *final_norm;           /* [dim] */
+    struct Matrix embedding, head;
+    struct Layer *layers;              /* [n_layers] */
+};
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+struct Arena { uint8_t *base; size_t n_bytes; bool huge_pages; };
+enum Status arena_map(struct Arena *arena, size_t n_bytes);  /* zeroed, 2 MiB-aligned, huge pages if they can be had */
+void arena_unmap(struct Arena *arena);
+
+/* ---- cache ------------------------------------------------------------------------------------ */
+
+enum KvFormat { KV_F32, KV_F16 };
+struct Cache;
+enum Status cache_create(struct Cache **cache, const struct Plan *plan, enum KvFormat format, int32_t context);
+void cache_destroy(struct Cache *cache);
+int32_t cache_length(const struct Cache *cache);
+enum Status cache_rewind(struct Cache *cache, int32_t length);
+enum Status cache_commit(struct Cache *cache, const int32_t *path, int32_t n); /* accepted DRAFT rows */
+size_t cache_bytes(const struct Cache *cache);
+void cache_fill_unseen(struct Cache *cache, uint8_t byte); /* for tests: overwrites every slot past the length */
+
+/* ---- engine ----------------------------------------------------------------------------------- */
+
+enum RowFlags { WANTS_LOGITS = 1, WANTS_HIDDEN = 2, DRAFT = 4 };
+
+struct Row {
+    struct Cache *cache;
+    int32_t position, token;
+    int32_t parent;            /* an earlier row of this step, or -1: the committed past of the cache */
+    const float *input;        /* [dim], or NULL: the embedding of token */
+    uint16_t adapter, flags;   /* enum RowFlags */
+};
+
+struct Engine;
+struct Kernels;
+enum Status engine_create(struct Engine **engine, struct Plan *plan, const struct Kernels *kernels,
+                          int32_t n_threads);
+void engine_destroy(struct Engine *engine);
+/* One step. logits: [rows that want them, vocab_stride], vocab_stride = vocab_size rounded up to 16. */
+enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits);
+
+/* ---- instruction sets -------------------------------------------------------------------------- */
+
+enum Isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512VNNI, N_ISAS };
+extern const char *const isa_names[N_ISAS];
+bool isa_compiled(enum Isa isa);
+bool isa_available(enum Isa isa);                  /* compiled in, and both the CPU and the system carry it */
+const struct Kernels *kernels_for(enum Isa isa);   /* a full table: what isa lacks is filled from below */
+
+/* ---- sampling ----------------------------------------------------------------------------------- */
+
+enum NoisePurpose { NOISE_GUMBEL, NOISE_XTC };
+struct NoiseKey { uint64_t seed; uint32_t index, completion, purpose; };
+void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+void noise_words(const struct NoiseKey *key, uint32_t block, uint32_t words[4]); /* of tokens 4·block + 0..3 */
+float noise_of_word(uint32_t word);
+float noise_gumbel(const struct NoiseKey *key, uint32_t token);
+/* The token of largest (logit − max) / temperature + noise among the kept, ties to the lower id. */
+enum Status sample_token(const float *logits, int32_t n, float temperature, int32_t top_k, double top_p,
+                         const struct NoiseKey *key, int32_t *token);
+
+/* ---- floats -------------------------------------------------------------------------------------- */
+
+double exact_sin(double radians), exact_cos(double radians); /* the same bits everywhere; |x| < 2^30 */
+float f32_from_f16(uint16_t half);
+uint16_t f16_from_f32(float value);
+
+#endif

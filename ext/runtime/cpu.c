@@ -1,0 +1,42 @@
+/* CPU feature bits, believed only when the operating system saves the registers they need (XGETBV). */
+#include "cpu.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+struct Registers { uint32_t eax, ebx, ecx, edx; };
+
+static struct Registers cpuid(uint32_t leaf, uint32_t subleaf)
+{
+    struct Registers r = { 0, 0, 0, 0 };
+    if (__get_cpuid_max(leaf & 0x80000000, NULL) >= leaf)
+        __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
+    return r;
+}
+
+static bool all_set(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
+
+bool cpu_has_isa(enum Isa isa)
+{
+    struct Registers basic = cpuid(1, 0), extended = cpuid(7, 0);
+    uint32_t saved = 0;
+    if (basic.ecx & 1u << 27) {  /* OSXSAVE */
+        uint32_t high;
+        __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    }
+    const bool avx2 = all_set(saved, 0x6)                             /* xmm, ymm */
+        && all_set(basic.ecx, 1u << 12 | 1u << 28 | 1u << 29)         /* FMA, AVX, F16C */
+        && all_set(extended.ebx, 1u << 5 | 1u << 3 | 1u << 8);        /* AVX2, BMI1, BMI2 */
+    const bool avx512vnni = avx2 && all_set(saved, 0xe6)              /* opmask, zmm */
+        && all_set(extended.ebx, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
+        && all_set(extended.ecx, 1u << 11);                           /* VNNI */
+    switch (isa) {
+    case ISA_PORTABLE: return true;
+    case ISA_AVX2: return avx2;
+    case ISA_AVX512VNNI: return avx512vnni;
+    default: return false;
+    }
+}
+#else
+bool cpu_has_isa(enum Isa isa) { return isa == ISA_PORTABLE; }
+#endif

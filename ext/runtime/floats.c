@@ -1,0 +1,96 @@
+/* Scalar float code that must not depend on libm, on the caller's rounding mode or on flags. */
+#include "floats.h"
+#include "../rillm.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+struct FloatEnvironment floats_enter(void)
+{
+    struct FloatEnvironment previous = { _mm_getcsr() };
+    _mm_setcsr(0x1f80); /* all exceptions masked, round to nearest, no FTZ, no DAZ */
+    return previous;
+}
+void floats_leave(struct FloatEnvironment previous) { _mm_setcsr((unsigned)previous.control); }
+#elif defined(__aarch64__)
+struct FloatEnvironment floats_enter(void)
+{
+    struct FloatEnvironment previous;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(previous.control));
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+    return previous;
+}
+void floats_leave(struct FloatEnvironment previous)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(previous.control));
+}
+#else
+struct FloatEnvironment floats_enter(void) { return (struct FloatEnvironment){ 0 }; }
+void floats_leave(struct FloatEnvironment previous) { (void)previous; }
+#endif
+
+float f32_from_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, mantissa = half & 0x3ff;
+    if (exponent == 31)
+        return f32_of_bits(sign | 0x7f800000 | mantissa << 13);
+    if (exponent != 0)
+        return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    float tiny = (float)mantissa * 0x1p-24f;
+    return sign ? -tiny : tiny;
+}
+
+uint16_t f16_from_f32(float value)
+{
+    uint32_t bits = bits_of_f32(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (magnitude >= 0x477ff000)             /* 65520 and above round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (magnitude < 0x38800000) {            /* below 2^-14: a multiple of 2^-24, rounded by an addition */
+        float shifted = f32_of_bits(magnitude) + 0.5f;
+        return (uint16_t)(sign | (bits_of_f32(shifted) - 0x3f000000));
+    }
+    uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
+}
+
+/* log x = e·ln 2 + 2·atanh(s), s = (m − 1)/(m + 1), m in [√½, √2). */
+double log_f64(double x)
+{
+    uint64_t bits = bits_of_f64(x);
+    int exponent = (int)(bits >> 52) - 1023;
+    double m = f64_of_bits((bits & 0xfffffffffffff) | 0x3ff0000000000000);
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        exponent++;
+    }
+    double s = (m - 1.0) / (m + 1.0), z = s * s, series = 0.0;
+    for (int k = 23; k >= 1; k -= 2)
+        series = series * z + 1.0 / k;
+    return exponent * 0.6931471805599453 + 2.0 * s * series;
+}
+
+/* x − n·π/2 in three parts of 33 bits, then Taylor's series on [−π/4, π/4]. */
+static double sin_of_quadrant(double x, int quadrant)
+{
+    double n = x * 0.6366197723675814;
+    n = (n + 6755399441055744.0) - 6755399441055744.0;
+    double r = x - n * 1.57079632673412561417;
+    r -= n * 6.07710050630396597660e-11;
+    r -= n * 2.02226624879595063154e-21;
+    int64_t which = ((int64_t)n + quadrant) & 3;
+    double z = r * r, series = 0.0;
+    if (which & 1) {
+        for (int k = 20; k >= 2; k -= 2)
+            series = (1.0 - series) * z / (k * (k - 1));
+        series = 1.0 - series;
+    } else {
+        for (int k = 21; k >= 3; k -= 2)
+            series = (1.0 - series) * z / (k * (k - 1));
+        series = r * (1.0 - series);
+    }
+    return which & 2 ? -series : series;
+}
+
+double exact_sin(double radians) { return sin_of_quadrant(radians, 0); }
+double exact_cos(double radians) { return sin_of_quadrant(radians, 1); }

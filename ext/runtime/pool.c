@@ -1,0 +1,169 @@
+/* Threads start with the first step and again in a forked child, where only the forking thread lives on. */
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "park.h"
+
+enum { STACK_BYTES = 1 << 20 };
+
+struct Pool {
+    int32_t n_threads, n_started;
+    uint32_t generation;             /* of the process that started the threads */
+    struct Word step, phase;
+    _Atomic uint32_t arrived;
+    _Atomic bool is_closing;
+    work_fn *work;
+    void *context;
+    pthread_t threads[MAX_THREADS];
+    pthread_mutex_t mutex;           /* turns */
+    pthread_cond_t turn_ended;
+    uint64_t next_turn, serving;
+};
+
+struct Start { struct Pool *pool; int32_t worker; uint32_t step; };
+
+static _Atomic uint32_t fork_generation;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static void after_fork_in_child(void) { atomic_fetch_add(&fork_generation, 1); }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
+
+static void reset(struct Pool *pool)
+{
+    pool->n_started = 1;
+    pool->generation = atomic_load(&fork_generation);
+    pool->step = pool->phase = (struct Word){ 0 };
+    atomic_store(&pool->arrived, 0);
+    atomic_store(&pool->is_closing, false);
+    pool->next_turn = pool->serving = 0;
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->turn_ended, NULL);
+}
+
+static void reset_after_fork(struct Pool *pool)
+{
+    if (pool->generation != atomic_load(&fork_generation))
+        reset(pool);
+}
+
+static void *serve(void *argument)
+{
+    struct Start start = *(struct Start *)argument;
+    free(argument);
+    for (uint32_t seen = start.step;; seen++) {
+        word_wait_change(&start.pool->step, seen);
+        if (atomic_load(&start.pool->is_closing))
+            return NULL;
+        start.pool->work(start.pool->context, start.worker);
+        pool_barrier(start.pool);   /* meets the caller's in pool_run */
+    }
+}
+
+enum Status pool_create(struct Pool **created, int32_t n_threads)
+{
+    if (n_threads < 1 || n_threads > MAX_THREADS)
+        return STATUS_BAD_ARGUMENT;
+    pthread_once(&fork_once, watch_forks);
+    struct Pool *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return STATUS_NO_MEMORY;
+    pool->n_threads = n_threads;
+    reset(pool);
+    *created = pool;
+    return STATUS_OK;
+}
+
+static void stop_threads(struct Pool *pool)
+{
+    atomic_store(&pool->is_closing, true);
+    word_advance(&pool->step);
+    for (int32_t i = 1; i < pool->n_started; i++)
+        pthread_join(pool->threads[i], NULL);
+    pool->n_started = 1;
+    atomic_store(&pool->is_closing, false);
+}
+
+void pool_destroy(struct Pool *pool)
+{
+    if (!pool)
+        return;
+    reset_after_fork(pool);
+    stop_threads(pool);
+    pthread_mutex_destroy(&pool->mutex);
+    pthread_cond_destroy(&pool->turn_ended);
+    free(pool);
+}
+
+void pool_take_turn(struct Pool *pool)
+{
+    reset_after_fork(pool);
+    pthread_mutex_lock(&pool->mutex);
+    uint64_t turn = pool->next_turn++;
+    while (pool->serving != turn)
+        pthread_cond_wait(&pool->turn_ended, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void pool_end_turn(struct Pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    pool->serving++;
+    pthread_cond_broadcast(&pool->turn_ended);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+/* Workers take no signals: Ctrl-C belongs to the caller. */
+static enum Status start_threads(struct Pool *pool)
+{
+    sigset_t all, previous;
+    pthread_attr_t attributes;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &previous);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    enum Status status = STATUS_OK;
+    while (pool->n_started < pool->n_threads && status == STATUS_OK) {
+        struct Start *start = malloc(sizeof *start);
+        if (start)
+            *start = (struct Start){ pool, pool->n_started, atomic_load(&pool->step.value) };
+        if (!start || pthread_create(&pool->threads[pool->n_started], &attributes, serve, start) != 0) {
+            free(start);
+            stop_threads(pool);
+            status = STATUS_NO_THREAD;
+        } else {
+            pool->n_started++;
+        }
+    }
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &previous, NULL);
+    return status;
+}
+
+enum Status pool_run(struct Pool *pool, work_fn *work, void *context)
+{
+    if (pool->n_started < pool->n_threads) {
+        enum Status status = start_threads(pool);
+        if (status != STATUS_OK)
+            return status;
+    }
+    pool->work = work;
+    pool->context = context;
+    word_advance(&pool->step);
+    work(context, 0);
+    pool_barrier(pool);
+    return STATUS_OK;
+}
+
+void pool_barrier(struct Pool *pool)
+{
+    uint32_t phase = atomic_load(&pool->phase.value);
+    if (atomic_fetch_add(&pool->arrived, 1) + 1 == (uint32_t)pool->n_threads) {
+        atomic_store(&pool->arrived, 0);
+        word_advance(&pool->phase);
+    } else {
+        word_wait_change(&pool->phase, phase);
+    }
+}

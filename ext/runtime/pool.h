@@ -1,0 +1,18 @@
+/* A small pool: one wake a step, barriers inside, and turns for callers. The caller is worker 0. */
+#ifndef RILLM_POOL_H
+#define RILLM_POOL_H
+
+#include "../rillm.h"
+
+struct Pool;
+typedef void work_fn(void *context, int32_t worker);
+
+enum Status pool_create(struct Pool **pool, int32_t n_threads);
+void pool_destroy(struct Pool *pool);
+/* Callers wait for their turn in order of arrival; work runs once on every worker. */
+void pool_take_turn(struct Pool *pool);
+void pool_end_turn(struct Pool *pool);
+enum Status pool_run(struct Pool *pool, work_fn *work, void *context);
+void pool_barrier(struct Pool *pool);
+
+#endif

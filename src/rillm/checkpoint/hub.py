@@ -1,0 +1,102 @@
+"""Find a model on this machine or fetch it; nothing half-written ever gets a final name."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from rillm.checkpoint.sources import PINNED, Progress, Repository, Url
+from rillm.errors import ModelNotFound
+
+_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w./-]+\.gguf))?")
+
+_FORMS = (
+    "a model folder, a .gguf file, {names}, 'owner/name', 'owner/name:file.gguf' or the https URL "
+    "of a .gguf file"
+)
+
+
+class _Source(Protocol):
+    def cached(self, home: Path) -> Path | None: ...
+    def fetch(self, home: Path, progress: Progress | None) -> Path: ...
+    def place(self, home: Path) -> Path: ...
+
+
+def home() -> Path:
+    """The folder of everything that rillm keeps: RILLM_HOME, or "rillm" in the platform's cache."""
+    if chosen := os.environ.get("RILLM_HOME"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "rillm"
+
+
+def find(name_or_path: str | Path, progress: Progress | None = None) -> Path:
+    """The path of a model: as given, from the cache, or fetched.
+
+    Parameters
+    ----------
+    name_or_path
+        A folder, a .gguf file, a pinned name ("smollm2-135m"), "owner/name",
+        "owner/name:file.gguf", or the https URL of a .gguf file.
+    progress
+        Called as ``progress(done_bytes, total_bytes or None, what)`` while fetching.
+
+    Raises
+    ------
+    ModelNotFound
+        Nothing is there, or RILLM_OFFLINE=1 forbids to fetch it.
+    DownloadError, ChecksumMismatch
+        Fetching failed.
+    """
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return path
+    source = _source(name_or_path)
+    return source.cached(home()) or _fetch(name_or_path, source, progress)
+
+
+def pull(name: str, progress: Progress | None = None) -> Path:
+    """Fetch a model into the cache; parameters and errors as `find`, without local paths.
+
+    What cannot change (a pinned file, a URL already fetched) is not fetched twice.
+    """
+    source = _source(name)
+    may_change = isinstance(source, Repository) and not _offline()
+    if not may_change and (found := source.cached(home())):
+        return found
+    return _fetch(name, source, progress)
+
+
+def _offline() -> bool:
+    return os.environ.get("RILLM_OFFLINE", "") not in ("", "0")
+
+
+def _fetch(name: str | Path, source: _Source, progress: Progress | None) -> Path:
+    if _offline():
+        raise ModelNotFound(
+            f"{name}: not found in {source.place(home())}, and RILLM_OFFLINE forbids to fetch it; "
+            "unset RILLM_OFFLINE, or give the path of a model"
+        )
+    return source.fetch(home(), progress)
+
+
+def _source(name: str | Path) -> _Source:
+    text = str(name)
+    if isinstance(name, str):
+        if text in PINNED:
+            return PINNED[text]
+        if text.startswith("https://"):
+            return Url(text)
+        if match := _REPOSITORY.fullmatch(text):
+            return Repository(*match.groups())
+    names = ", ".join(map(repr, PINNED))
+    raise ModelNotFound(
+        f"{text}: no such file or folder ({Path(name).expanduser().absolute()}), and no known "
+        f"name; expected {_FORMS.format(names=names)}"
+    )

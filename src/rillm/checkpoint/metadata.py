@@ -1,0 +1,110 @@
+"""The metadata of a GGUF file: values by key, their types checked when they are asked for."""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rillm.errors import MalformedFile
+
+# type number in the file: (name, struct format)
+SCALARS = {
+    0: ("u8", "<B"),
+    1: ("i8", "<b"),
+    2: ("u16", "<H"),
+    3: ("i16", "<h"),
+    4: ("u32", "<I"),
+    5: ("i32", "<i"),
+    6: ("f32", "<f"),
+    7: ("bool", "<B"),
+    10: ("u64", "<Q"),
+    11: ("i64", "<q"),
+    12: ("f64", "<d"),
+}
+_FORMATS = dict(SCALARS.values())
+_INTEGERS = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
+_REQUIRED: Any = object()
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array, still as bytes: stepping over a vocabulary is cheap, decoding it is not."""
+
+    file: Path
+    key: str
+    kind: str  # "string" or a scalar's name
+    count: int
+    data: memoryview
+
+    def __len__(self) -> int:
+        return self.count
+
+    def tolist(self) -> list:
+        """The values; raises MalformedFile for a string that is not UTF-8."""
+        data = bytes(self.data)
+        if self.kind != "string":
+            return np.frombuffer(data, _FORMATS[self.kind]).tolist()
+        values, at, length_at = [], 0, _U64.unpack_from
+        try:
+            for _ in range(self.count):
+                start = at + 8
+                at = start + length_at(data, at)[0]
+                values.append(data[start:at].decode())
+        except UnicodeDecodeError as error:
+            raise MalformedFile(
+                f"{self.file}: {self.key}[{len(values)}] is no UTF-8 ({error})"
+            ) from error
+        return values
+
+
+class Metadata:
+    """Typed access; MalformedFile for a key of another type, or absent without a default."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self._values: dict[str, tuple[str, Any]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def __iter__(self):
+        return iter(self._values)
+
+    def add(self, key: str, kind: str, value: Any) -> None:
+        if key in self._values:
+            raise MalformedFile(f"{self.file}: the metadata key {key} comes twice")
+        self._values[key] = kind, value
+
+    def text(self, key: str, default: Any = _REQUIRED) -> str:
+        return self._get(key, ("string",), default)
+
+    def integer(self, key: str, default: Any = _REQUIRED, kinds=_INTEGERS) -> int:
+        return self._get(key, kinds, default)
+
+    def number(self, key: str, default: Any = _REQUIRED) -> float:
+        return self._get(key, ("f32", "f64"), default)
+
+    def flag(self, key: str, default: Any = _REQUIRED) -> bool:
+        return self._get(key, ("bool",), default)
+
+    def array(self, key: str, kinds: tuple[str, ...], default: Any = _REQUIRED) -> Array:
+        array = self._get(key, ("array",), default)
+        if isinstance(array, Array) and array.kind not in kinds:
+            raise self._wrong(key, f"an array of {array.kind}", f"one of {' or '.join(kinds)}")
+        return array
+
+    def _get(self, key: str, kinds: tuple[str, ...], default: Any) -> Any:
+        if key not in self._values:
+            if default is _REQUIRED:
+                raise MalformedFile(f"{self.file}: the metadata has no {key}")
+            return default
+        kind, value = self._values[key]
+        if kind not in kinds:
+            raise self._wrong(key, kind, " or ".join(kinds))
+        return value
+
+    def _wrong(self, key: str, got: str, expected: str) -> MalformedFile:
+        return MalformedFile(f"{self.file}: {key} is {got}, expected {expected}")

@@ -1,0 +1,116 @@
+# The C API as Cython sees it: the only extern block of the house.
+from libc.stdint cimport int8_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "rillm.h" nogil:
+    enum: LANES, GROUP, TILE_ROWS, BLOCK_POSITIONS, PAGE_POSITIONS, MAX_THREADS, MAX_ROWS, MAX_HEAD_DIM
+    enum: N_FORMATS, N_ISAS, KV_F32, KV_F16, WANTS_LOGITS, NOISE_GUMBEL, FORMAT_F32
+
+    enum Status:
+        STATUS_OK, STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_BAD_TOKEN, STATUS_BAD_POSITION
+        STATUS_CONTEXT_FULL, STATUS_BAD_ARGUMENT, STATUS_NO_THREAD, STATUS_BAD_LOGITS
+    enum FormatId:
+        pass
+    enum SourceKind:
+        pass
+    enum KvFormat:
+        pass
+    enum Isa:
+        pass
+
+    struct Format:
+        const char *name
+        FormatId id
+        uint8_t bits, group, scale, minimum
+        int8_t zero
+    const Format formats[]
+    size_t format_panel_bytes(const Format *format, int32_t n_columns) noexcept
+    size_t source_row_bytes(SourceKind kind, int32_t n_columns) noexcept
+
+    struct PackJob:
+        const Format *format
+        SourceKind kind
+        const uint8_t *source
+        const int32_t *rows
+        int32_t n_columns, n_panels
+        uint8_t *panels
+        size_t stride_bytes
+    bint pack_panels(const PackJob *job) noexcept
+    void unpack_row(const Format *format, const uint8_t *panel, int32_t row, int32_t n_columns,
+                    float *out) noexcept
+    void source_to_f32(SourceKind kind, const uint8_t *source, int32_t n_columns, float *out) noexcept
+
+    struct Activation:
+        float *values
+        int8_t *q
+        float *scales
+        int32_t *minus_sums
+        int32_t stride
+    struct Segment:
+        const Format *format
+        const uint8_t *panels
+        size_t stride_bytes, panel_bytes
+        int32_t n_panels
+    struct Matrix:
+        Segment *segments
+        const float *bias
+        int32_t n_segments, n_panels, n_columns
+    struct Layer:
+        const float *attention_norm
+        const float *mlp_norm
+        Matrix qkv, output, gate, up, down
+    struct Plan:
+        int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size
+        float norm_eps, attention_scale
+        const float *inverse_frequencies
+        const float *final_norm
+        Matrix embedding, head
+        Layer *layers
+
+    struct Arena:
+        uint8_t *base
+        size_t n_bytes
+        bint huge_pages
+    Status arena_map(Arena *arena, size_t n_bytes) noexcept
+    void arena_unmap(Arena *arena) noexcept
+
+    struct CCache "Cache":
+        pass
+    Status cache_create(CCache **cache, const Plan *plan, KvFormat format, int32_t context) noexcept
+    void cache_destroy(CCache *cache) noexcept
+    int32_t cache_length(const CCache *cache) noexcept
+    Status cache_rewind(CCache *cache, int32_t length) noexcept
+    size_t cache_bytes(const CCache *cache) noexcept
+    void cache_fill_unseen(CCache *cache, uint8_t byte) noexcept
+
+    struct Row:
+        CCache *cache
+        int32_t position, token, parent
+        const float *input
+        uint16_t adapter, flags
+    struct CEngine "Engine":
+        pass
+    struct Kernels:
+        const char *isa
+    Status engine_create(CEngine **engine, Plan *plan, const Kernels *kernels, int32_t n_threads) noexcept
+    void engine_destroy(CEngine *engine) noexcept
+    Status engine_forward(CEngine *engine, const Row *rows, int32_t n_rows, float *logits) noexcept
+
+    const char *const isa_names[]
+    bint isa_available(Isa isa) noexcept
+    const Kernels *kernels_for(Isa isa) noexcept
+
+    struct NoiseKey:
+        uint64_t seed
+        uint32_t index, completion, purpose
+    void philox4x32_10(const uint32_t *counter, const uint32_t *key, uint32_t *out) noexcept
+    float noise_gumbel(const NoiseKey *key, uint32_t token) noexcept
+    Status sample_token(const float *logits, int32_t n, float temperature, int32_t top_k, double top_p,
+                        const NoiseKey *key, int32_t *token) noexcept
+
+    double exact_sin(double radians) noexcept
+    double exact_cos(double radians) noexcept
+
+
+cdef int check(Status status) except -1
+cdef const Kernels *kernels_named(str isa) except NULL

@@ -1,0 +1,342 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""The only owner of C objects: weights in an arena, caches, and the engine that steps over them."""
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+import numpy as np
+
+from rillm import errors
+
+LANES_PER_PANEL = LANES
+ROWS_PER_STEP = MAX_ROWS
+THREADS_AT_MOST = MAX_THREADS
+HEAD_DIM_AT_MOST = MAX_HEAD_DIM
+ISA_NAMES = tuple(isa_names[i].decode() for i in range(N_ISAS))
+FORMAT_NAMES = tuple(formats[i].name.decode() for i in range(N_FORMATS))
+SOURCE_KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+KV_FORMATS = {"f32": KV_F32, "f16": KV_F16}
+
+
+cdef int check(Status status) except -1:
+    """Turns a status of the C side into an exception."""
+    if status == STATUS_OK:
+        return 0
+    if status == STATUS_NO_MEMORY:
+        raise MemoryError("the system refused memory for the cache or the buffers of a step")
+    if status == STATUS_UNSUPPORTED:
+        raise errors.UnsupportedRow("a row asks for what this version does not do: an input vector, an adapter, "
+                                    "hidden states, a draft, or a parent that is not the row before it")
+    if status == STATUS_BAD_TOKEN:
+        raise ValueError("a token id lies outside the vocabulary")
+    if status == STATUS_BAD_POSITION:
+        raise ValueError("a position does not continue its cache")
+    if status == STATUS_CONTEXT_FULL:
+        raise errors.ContextFull("the context of this session is full")
+    if status == STATUS_NO_THREAD:
+        raise RuntimeError("the system refused to start a worker thread; ask for fewer with threads=")
+    if status == STATUS_BAD_LOGITS:
+        raise errors.BadLogits("the logits hold NaN or +inf, or nothing finite: no token can be chosen")
+    raise ValueError(f"bad argument (status {<int>status})")
+
+
+cdef const Kernels *kernels_named(str isa) except NULL:
+    if isa not in ISA_NAMES:
+        raise errors.UnsupportedISA(f"got ISA {isa!r}, expected one of {', '.join(ISA_NAMES)}")
+    if isa not in available_isas():
+        raise errors.UnsupportedISA(f"ISA {isa!r} cannot run here: available are {', '.join(available_isas())}")
+    return kernels_for(<Isa><int>ISA_NAMES.index(isa))
+
+
+def available_isas():
+    """The instruction sets that were compiled in and that CPU and system carry, portable first."""
+    return [ISA_NAMES[i] for i in range(N_ISAS) if isa_available(<Isa>i)]
+
+
+def panel_bytes(format, int32_t n_columns):
+    """Bytes of one panel (16 rows) of a matrix with `n_columns` columns."""
+    return format_panel_bytes(&formats[<int>FORMAT_NAMES.index(format)], n_columns)
+
+
+def row_bytes(kind, int32_t n_columns):
+    """Bytes of one row of a tensor of a file; 0 when the columns are not whole blocks."""
+    return source_row_bytes(<SourceKind><int>SOURCE_KINDS.index(kind), n_columns)
+
+
+def widen(kind, const uint8_t[::1] source, int32_t n_columns):
+    """The values of consecutive rows of a tensor of a file: float32 [n_rows, n_columns]."""
+    cdef SourceKind c_kind = <SourceKind><int>SOURCE_KINDS.index(kind)
+    cdef size_t stride = source_row_bytes(c_kind, n_columns)
+    if stride == 0 or source.shape[0] % stride:
+        raise ValueError(f"{source.shape[0]} bytes of {kind} are not whole rows of {n_columns} columns")
+    cdef Py_ssize_t n_rows = source.shape[0] // <Py_ssize_t>stride, r
+    out = np.empty((n_rows, n_columns), np.float32)
+    cdef float[:, ::1] view = out
+    for r in range(n_rows):
+        source_to_f32(c_kind, &source[r * <Py_ssize_t>stride], n_columns, &view[r, 0])
+    return out
+
+
+cdef class Weights:
+    """Packed matrices and vectors of a model in one zeroed arena of n_bytes; offsets are multiples of 64."""
+    cdef Arena arena
+    cdef readonly size_t n_bytes
+
+    def __cinit__(self, size_t n_bytes):
+        check(arena_map(&self.arena, n_bytes))
+        self.n_bytes = n_bytes
+
+    def __dealloc__(self):
+        arena_unmap(&self.arena)
+
+    @property
+    def huge_pages(self):
+        return self.arena.huge_pages
+
+    cdef uint8_t *place(self, size_t offset, size_t n_bytes) except NULL:
+        if offset % 64 or offset > self.n_bytes or n_bytes > self.n_bytes - offset:
+            raise ValueError(f"{n_bytes} bytes at {offset} lie outside an arena of {self.n_bytes}")
+        return self.arena.base + offset
+
+    def vector(self, size_t offset, const float[::1] values):
+        """Places float32 values."""
+        memcpy(self.place(offset, values.nbytes), &values[0], values.nbytes)
+
+    def pack(self, format, kind, const uint8_t[::1] source, const int32_t[::1] rows, int32_t n_columns,
+             size_t offset, size_t stride):
+        """Packs source rows (rows: [n_panels · 16], −1 for zeros) into panels; False if a value does not fit.
+
+        Releases the GIL: several threads may pack into one arena.
+        """
+        cdef PackJob job
+        job.format = &formats[<int>FORMAT_NAMES.index(format)]
+        job.kind = <SourceKind><int>SOURCE_KINDS.index(kind)
+        job.source = &source[0]
+        job.rows = &rows[0]
+        job.n_columns = n_columns
+        job.n_panels = <int32_t>(rows.shape[0] // LANES)
+        job.stride_bytes = stride
+        if rows.shape[0] % LANES or job.n_panels < 1:
+            raise ValueError(f"{rows.shape[0]} rows are not whole panels")
+        job.panels = self.place(offset, (job.n_panels - 1) * stride + format_panel_bytes(job.format, n_columns))
+        cdef size_t row = source_row_bytes(job.kind, n_columns)
+        if row == 0 or <size_t>(np.max(rows) + 1) * row > source.nbytes:
+            raise ValueError("rows lie outside the source")
+        cdef bint fits
+        with nogil:
+            fits = pack_panels(&job)
+        return fits
+
+    def unpack(self, format, size_t offset, size_t stride, int32_t n_panels, int32_t n_columns):
+        """The values that panels stand for: float32 [n_panels · 16, n_columns]."""
+        cdef const Format *c_format = &formats[<int>FORMAT_NAMES.index(format)]
+        out = np.empty((n_panels * LANES, n_columns), np.float32)
+        cdef float[:, ::1] view = out
+        cdef int32_t i
+        self.place(offset, (n_panels - 1) * stride + format_panel_bytes(c_format, n_columns))
+        for i in range(n_panels * LANES):
+            unpack_row(c_format, self.arena.base + offset + <size_t>(i // LANES) * stride, i % LANES, n_columns,
+                       &view[i, 0])
+        return out
+
+
+cdef class Engine:
+    """A plan bound to weights, an instruction set and threads.
+
+    plan : rillm.plan.Plan, whose offsets lie in weights.
+    """
+    cdef Plan plan
+    cdef CEngine *engine
+    cdef Segment *segments
+    cdef int32_t n_segments
+    cdef Weights weights
+    cdef readonly str isa
+    cdef readonly int n_threads
+
+    def __cinit__(self, plan, Weights weights, str isa, int n_threads):
+        cdef const Kernels *kernels = kernels_named(isa)
+        cdef int32_t l
+        self.weights = weights
+        self.isa = isa
+        self.n_threads = n_threads
+        self.plan.dim = plan.dim
+        self.plan.n_layers = len(plan.layers)
+        self.plan.n_heads = plan.n_heads
+        self.plan.n_kv_heads = plan.n_kv_heads
+        self.plan.head_dim = plan.head_dim
+        self.plan.ffn_dim = plan.ffn_dim
+        self.plan.vocab_size = plan.vocab_size
+        self.plan.norm_eps = plan.norm_eps
+        self.plan.attention_scale = plan.attention_scale
+        self.plan.inverse_frequencies = self.vector(plan.inverse_frequencies)
+        self.plan.final_norm = self.vector(plan.final_norm)
+        self.plan.layers = <Layer *>calloc(<size_t>max(len(plan.layers), 1), sizeof(Layer))
+        self.segments = <Segment *>calloc(<size_t>plan.n_segments, sizeof(Segment))
+        if self.plan.layers == NULL or self.segments == NULL:
+            raise MemoryError
+        self.set_matrix(&self.plan.embedding, plan.embedding)
+        self.set_matrix(&self.plan.head, plan.head)
+        for l in range(self.plan.n_layers):
+            layer = plan.layers[l]
+            self.plan.layers[l].attention_norm = self.vector(layer.attention_norm)
+            self.plan.layers[l].mlp_norm = self.vector(layer.mlp_norm)
+            self.set_matrix(&self.plan.layers[l].qkv, layer.qkv)
+            self.set_matrix(&self.plan.layers[l].output, layer.output)
+            self.set_matrix(&self.plan.layers[l].gate, layer.gate)
+            self.set_matrix(&self.plan.layers[l].up, layer.up)
+            self.set_matrix(&self.plan.layers[l].down, layer.down)
+        check(engine_create(&self.engine, &self.plan, kernels, n_threads))
+
+    def __dealloc__(self):
+        engine_destroy(self.engine)
+        free(self.plan.layers)
+        free(self.segments)
+
+    cdef const float *vector(self, offset) except? NULL:
+        if offset is None:
+            return NULL
+        return <const float *>(self.weights.arena.base + <size_t>offset)
+
+    cdef int set_matrix(self, Matrix *matrix, described) except -1:
+        matrix.segments = self.segments + self.n_segments
+        matrix.bias = self.vector(described.bias)
+        matrix.n_columns = described.n_columns
+        for part in described.segments:
+            segment = &self.segments[self.n_segments]
+            segment.format = &formats[<int>FORMAT_NAMES.index(part.format)]
+            segment.panels = self.weights.arena.base + <size_t>part.offset
+            segment.stride_bytes = part.stride
+            segment.panel_bytes = format_panel_bytes(segment.format, described.n_columns)
+            segment.n_panels = part.n_panels
+            matrix.n_panels += part.n_panels
+            matrix.n_segments += 1
+            self.n_segments += 1
+        return 0
+
+    def forward(self, tokens, caches, wants=None):
+        """One step of len(tokens) rows; each row continues the cache beside it.
+
+        tokens : sequence of ids; caches : a Cache, or a sequence of them, one a row.
+        wants : sequence of bool, the rows whose logits are wanted; by default the last row's.
+        Returns float32 [n_wanted, vocab_size], a view of freshly allocated memory.
+        """
+        cdef const int32_t[::1] ids = np.ascontiguousarray(tokens, np.int32)
+        cdef int32_t n = <int32_t>ids.shape[0], r, n_wanted = 0
+        if not 1 <= n <= MAX_ROWS:
+            raise ValueError(f"a step takes 1 to {MAX_ROWS} rows, got {n}")
+        one = isinstance(caches, Cache)
+        cdef Row *rows = <Row *>calloc(<size_t>n, sizeof(Row))
+        if rows == NULL:
+            raise MemoryError
+        cdef Cache cache
+        cdef float[:, ::1] logits
+        cdef float *out = NULL
+        cdef Status status
+        try:
+            last_row, position = {}, {}
+            for r in range(n):
+                cache = caches if one else caches[r]
+                rows[r].cache = cache.open_cache()
+                rows[r].token = ids[r]
+                rows[r].position = position.get(cache, cache_length(cache.cache))
+                rows[r].parent = last_row.get(cache, -1)
+                position[cache] = rows[r].position + 1
+                last_row[cache] = r
+                if (r == n - 1) if wants is None else wants[r]:
+                    rows[r].flags = WANTS_LOGITS
+                    n_wanted += 1
+            array = np.empty((n_wanted, self.plan.head.n_panels * LANES), np.float32)
+            logits = array
+            if n_wanted:
+                out = &logits[0, 0]
+            with nogil:
+                status = engine_forward(self.engine, rows, n, out)
+            check(status)
+        finally:
+            free(rows)
+        return array[:, :self.plan.vocab_size]
+
+
+cdef class Cache:
+    """Keys and values of one session: at most `context` positions, pages taken as they are reached."""
+    cdef CCache *cache
+    cdef readonly Engine engine
+    cdef readonly int context
+    cdef readonly str format
+
+    def __cinit__(self, Engine engine, str format, int32_t context):
+        self.engine = engine
+        self.format = format
+        self.context = context
+        check(cache_create(&self.cache, &engine.plan, <KvFormat><int>KV_FORMATS[format], context))
+
+    def __dealloc__(self):
+        cache_destroy(self.cache)
+
+    cdef CCache *open_cache(self) except NULL:
+        if self.cache == NULL:
+            raise errors.SessionClosed("this session is closed")
+        return self.cache
+
+    def close(self):
+        """Frees the memory now."""
+        cache_destroy(self.cache)
+        self.cache = NULL
+
+    @property
+    def length(self):
+        return cache_length(self.open_cache())
+
+    @property
+    def n_bytes(self):
+        return cache_bytes(self.open_cache())
+
+    def rewind(self, int32_t length):
+        check(cache_rewind(self.open_cache(), length))
+
+    def fill_unseen(self, uint8_t byte):
+        """For tests: overwrites every slot past the length."""
+        cache_fill_unseen(self.open_cache(), byte)
+
+
+def sample(const float[::1] logits, float temperature=0.0, int32_t top_k=0, double top_p=1.0, uint64_t seed=0,
+           uint32_t index=0, uint32_t completion=0):
+    """The next token: argmax of (logit − max) / temperature + Gumbel noise over the kept tokens.
+
+    logits : float32 [vocab]; temperature 0 takes the largest logit; top_k 0 and top_p 1 keep all.
+    The noise is a pure function of (seed, index, completion, token id). Ties go to the lower id.
+    Raises rillm.errors.BadLogits for NaN, +inf, or logits that are all −inf.
+    """
+    cdef NoiseKey key
+    cdef int32_t token = -1
+    cdef Status status
+    if logits.shape[0] == 0:
+        raise ValueError("logits are empty")
+    key.seed, key.index, key.completion, key.purpose = seed, index, completion, NOISE_GUMBEL
+    with nogil:
+        status = sample_token(&logits[0], <int32_t>logits.shape[0], temperature, top_k, top_p, &key, &token)
+    check(status)
+    return token
+
+
+def gumbel(uint64_t seed, uint32_t index, uint32_t token, uint32_t completion=0, uint32_t purpose=0):
+    """One number of Gumbel noise, as `sample` draws it."""
+    cdef NoiseKey key
+    key.seed, key.index, key.completion, key.purpose = seed, index, completion, purpose
+    return noise_gumbel(&key, token)
+
+
+def philox(counter, key):
+    """Philox 4×32-10 of four counter words and two key words (Salmon et al., SC 2011)."""
+    cdef uint32_t[4] c_counter, out
+    cdef uint32_t[2] c_key
+    for i in range(4):
+        c_counter[i] = counter[i]
+    c_key[0], c_key[1] = key
+    philox4x32_10(c_counter, c_key, out)
+    return tuple(out[i] for i in range(4))
+
+
+def rotation(float angle):
+    """(cos, sin) of an angle in radians, as RoPE uses them: the same bits on every machine."""
+    return exact_cos(angle), exact_sin(angle)

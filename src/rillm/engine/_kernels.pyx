@@ -1,0 +1,187 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""One thin function a kernel, for tests and bench: the table of an instruction set, called from Python."""
+from libc.stdint cimport int8_t, int32_t, uint8_t, uint16_t
+from libc.string cimport memset
+
+import numpy as np
+
+from rillm.engine._engine cimport (
+    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, Kernels, KvFormat, kernels_named,
+)
+
+
+cdef extern from "kernels/kernels.h" nogil:
+    ctypedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_panels, int32_t n_columns,
+                            const Activation *x, int32_t first_row, int32_t n_rows, float *out,
+                            size_t out_stride) noexcept
+    ctypedef struct Table "struct Kernels":
+        void (*quantize)(const float *x, int32_t n_columns, int8_t *q, float *scales, int32_t *minus_sums) noexcept
+        void (*rmsnorm)(const float *x, const float *weight, int32_t n, float epsilon, float *out) noexcept
+        void (*rope_half)(float *head, const float *cosines, const float *sines, int32_t half) noexcept
+        void (*silu_multiply)(const float *gate, const float *up, int32_t n, float *out) noexcept
+        void (*add)(float *x, const float *y, int32_t n) noexcept
+        void (*store_kv_f32)(const float *key, const float *value, int32_t dim, int32_t position, void *block) noexcept
+        void (*store_kv_f16)(const float *key, const float *value, int32_t dim, int32_t position, void *block) noexcept
+        void (*attend_block_f32)(const float *queries, int32_t n_heads, int32_t dim, const void *block, int32_t first,
+                                 int32_t last, float scale, float *partials) noexcept
+        void (*attend_block_f16)(const float *queries, int32_t n_heads, int32_t dim, const void *block, int32_t first,
+                                 int32_t last, float scale, float *partials) noexcept
+        void (*merge_partial)(float *into, const float *partial, int32_t dim) noexcept
+        void (*finish_partial)(const float *partial, int32_t dim, float *out) noexcept
+        matmul_fn *matmul_f32
+        matmul_fn *matmul_f16
+        matmul_fn *matmul_bf16
+        matmul_fn *matmul_q8
+        matmul_fn *matmul_q4
+        matmul_fn *matmul_q4m
+
+
+cdef const Table *table(str isa) except NULL:
+    return <const Table *>kernels_named(isa)
+
+
+cdef matmul_fn *matmul_of(const Table *kernels, str format) except NULL:
+    if format == "f32":
+        return kernels.matmul_f32
+    if format == "f16":
+        return kernels.matmul_f16
+    if format == "bf16":
+        return kernels.matmul_bf16
+    if format == "q8":
+        return kernels.matmul_q8
+    if format == "q4":
+        return kernels.matmul_q4
+    if format == "q4m":
+        return kernels.matmul_q4m
+    raise ValueError(f"unknown format {format!r}")
+
+
+def _padded(array, multiple):
+    """float32 rows with their columns padded by zeros."""
+    array = np.atleast_2d(np.asarray(array, np.float32))
+    columns = -(-array.shape[1] // multiple) * multiple
+    out = np.zeros((array.shape[0], columns), np.float32)
+    out[:, :array.shape[1]] = array
+    return out
+
+
+def aligned(n_bytes):
+    """Zeroed uint8 [n_bytes] on a 64-byte line, as kernels expect panels and blocks."""
+    memory = np.zeros(n_bytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start:start + n_bytes]
+
+
+def quantize(isa, x):
+    """float32 [n] to (int8 q [n padded to 32], float32 scales [groups], int32 minus_sums [groups])."""
+    cdef float[:, ::1] values = _padded(x, GROUP)
+    cdef Py_ssize_t n = values.shape[1]
+    q, scales, sums = np.empty(n, np.int8), np.empty(n // GROUP, np.float32), np.empty(n // GROUP, np.int32)
+    cdef int8_t[::1] c_q = q
+    cdef float[::1] c_scales = scales
+    cdef int32_t[::1] c_sums = sums
+    table(isa).quantize(&values[0, 0], <int32_t>n, &c_q[0], &c_scales[0], &c_sums[0])
+    return q, scales, sums
+
+
+def matmul(isa, format, const uint8_t[::1] panels, size_t stride, int32_t n_panels, int32_t n_columns, q, scales,
+           minus_sums, values, int repeats=1):
+    """Panels (at `stride` bytes) times rows: float32 [n_rows, n_panels · 16].
+
+    values : float32 [n_rows, columns]; q, scales, minus_sums : the same rows as int8 groups, for integer formats.
+    repeats : calls, for timing; each writes the same output.
+    """
+    cdef matmul_fn *multiply = matmul_of(table(isa), format)
+    cdef float[:, ::1] c_values = _padded(values, 64)
+    cdef Activation x
+    cdef int32_t n_rows = <int32_t>c_values.shape[0], r, i
+    cdef Py_ssize_t columns = c_values.shape[1]
+    if not 1 <= n_rows <= TILE_ROWS:
+        raise ValueError(f"a tile has 1 to {TILE_ROWS} rows, got {n_rows}")
+    c_q_array = np.zeros((n_rows, columns), np.int8)
+    c_scale_array = np.zeros((n_rows, columns // GROUP), np.float32)
+    c_sum_array = np.zeros((n_rows, columns // GROUP), np.int32)
+    if q is not None:
+        c_q_array[:, :np.shape(q)[1]] = q
+        c_scale_array[:, :np.shape(scales)[1]] = scales
+        c_sum_array[:, :np.shape(minus_sums)[1]] = minus_sums
+    cdef int8_t[:, ::1] c_q = c_q_array
+    cdef float[:, ::1] c_scales = c_scale_array
+    cdef int32_t[:, ::1] c_sums = c_sum_array
+    x.values, x.q, x.scales, x.minus_sums = &c_values[0, 0], &c_q[0, 0], &c_scales[0, 0], &c_sums[0, 0]
+    x.stride = <int32_t>columns
+    out = np.zeros((n_rows, n_panels * LANES), np.float32)
+    cdef float[:, ::1] c_out = out
+    with nogil:
+        for i in range(repeats):
+            multiply(&panels[0], stride, n_panels, n_columns, &x, 0, n_rows, &c_out[0, 0],
+                     <size_t>(n_panels * LANES))
+    return out
+
+
+def rmsnorm(isa, x, weight, float epsilon):
+    """float32 [n] → float32 [n]."""
+    cdef float[:, ::1] c_x = _padded(x, LANES), c_weight = _padded(weight, LANES), out = _padded(x, LANES)
+    table(isa).rmsnorm(&c_x[0, 0], &c_weight[0, 0], <int32_t>len(x), epsilon, &out[0, 0])
+    return np.asarray(out)[0, :len(x)]
+
+
+def rope_half(isa, head, cosines, sines):
+    """float32 [2 · half] turned by [half] angles."""
+    out = np.array(head, np.float32)
+    cdef float[::1] c_head = out
+    cdef const float[::1] c = np.asarray(cosines, np.float32), s = np.asarray(sines, np.float32)
+    table(isa).rope_half(&c_head[0], &c[0], &s[0], <int32_t>c.shape[0])
+    return out
+
+
+def silu_multiply(isa, gate, up):
+    """silu(gate) · up, float32 [n]."""
+    cdef float[:, ::1] c_gate = _padded(gate, LANES), c_up = _padded(up, LANES), out = _padded(gate, LANES)
+    table(isa).silu_multiply(&c_gate[0, 0], &c_up[0, 0], <int32_t>c_gate.shape[1], &out[0, 0])
+    return np.asarray(out)[0, :len(gate)]
+
+
+def add(isa, x, y):
+    """x + y, float32 [n]."""
+    cdef float[:, ::1] c_x = _padded(x, LANES), c_y = _padded(y, LANES)
+    table(isa).add(&c_x[0, 0], &c_y[0, 0], <int32_t>c_x.shape[1])
+    return np.asarray(c_x)[0, :len(x)]
+
+
+def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float scale, int unseen_byte=0xff):
+    """Attention of heads over positions first ≤ p < last of consecutive blocks, merged in order.
+
+    queries : float32 [n_heads, dim], dim a multiple of 16; keys, values : float32 [n_positions, dim].
+    Slots outside first..last hold unseen_byte. Returns float32 [n_heads, dim].
+    """
+    cdef float[:, ::1] q = np.ascontiguousarray(queries, np.float32)
+    cdef float[:, ::1] k = np.ascontiguousarray(keys, np.float32), v = np.ascontiguousarray(values, np.float32)
+    cdef const Table *kernels = table(isa)
+    cdef bint f32 = kv == "f32"
+    cdef int32_t dim = <int32_t>q.shape[1], n_heads = <int32_t>q.shape[0], b, p, h, size = LANES + dim
+    cdef int32_t first_block = first // BLOCK_POSITIONS, n_blocks = (last - 1) // BLOCK_POSITIONS + 1
+    cdef uint8_t[::1] block = aligned(2 * BLOCK_POSITIONS * dim * (4 if f32 else 2))
+    cdef float[:, ::1] sums = np.zeros((n_heads, size), np.float32), partials = np.zeros((n_heads, size), np.float32)
+    for b in range(first_block, n_blocks):
+        memset(&block[0], unseen_byte, <size_t>block.shape[0])
+        for p in range(max(first, b * BLOCK_POSITIONS), min(last, (b + 1) * BLOCK_POSITIONS)):
+            if f32:
+                kernels.store_kv_f32(&k[p, 0], &v[p, 0], dim, p % BLOCK_POSITIONS, &block[0])
+            else:
+                kernels.store_kv_f16(&k[p, 0], &v[p, 0], dim, p % BLOCK_POSITIONS, &block[0])
+        into = sums if b == first_block else partials
+        if f32:
+            kernels.attend_block_f32(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
+                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, &into[0, 0])
+        else:
+            kernels.attend_block_f16(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
+                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, &into[0, 0])
+        if b > first_block:
+            for h in range(n_heads):
+                kernels.merge_partial(&sums[h, 0], &partials[h, 0], dim)
+    out = np.empty((n_heads, dim), np.float32)
+    cdef float[:, ::1] c_out = out
+    for h in range(n_heads):
+        kernels.finish_partial(&sums[h, 0], dim, &c_out[h, 0])
+    return out

@@ -1,0 +1,5 @@
+"""Llama 1 to 3, SmolLM2, TinyLlama: RMSNorm, rotary GQA attention, SiLU-gated MLP."""
+
+from rillm.families.base import Family
+
+FAMILY = Family("llama", gguf_pairs=True)

@@ -1,0 +1,182 @@
+"""One conversation: its cache and its tokens; append, rewind, score."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from rillm.engine._engine import ROWS_PER_STEP, Cache
+from rillm.errors import ContextFull, SessionBusy, SessionClosed
+
+PREFILL_ROWS = 64  # rows a step: weights are read once for all of them, Ctrl-C waits for one step
+SCORE_ROWS = 32
+
+
+class Session:
+    """Tokens and their keys and values; made by `Model.session`.
+
+    Attributes
+    ----------
+    context : int
+        The most positions it can hold. Memory is taken as they are reached.
+    """
+
+    def __init__(self, engine, vocab_size: int, kv: str, context: int):
+        self.context = context
+        self._engine = engine
+        self._vocab_size = vocab_size
+        self._cache = Cache(engine, kv, context)
+        self._tokens: list[int] = []
+        self._last_logits: np.ndarray | None = None
+        self._turn = threading.Lock()
+
+    @property
+    def position(self) -> int:
+        """How many tokens it holds, which is the position of the next."""
+        return len(self._tokens)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids it holds, as a new list."""
+        return list(self._tokens)
+
+    def prefill(self, ids: Sequence[int], chunk: int | None = None) -> np.ndarray:
+        """Append ids.
+
+        Parameters
+        ----------
+        ids : sequence of int
+            At least one.
+        chunk : int, optional
+            Rows computed at once, 1 to 512; it changes speed, never a bit of the result.
+
+        Returns
+        -------
+        float32 [vocab_size]
+            The logits after the last of them.
+
+        Raises
+        ------
+        ContextFull
+            They do not fit; nothing was appended.
+        SessionBusy, SessionClosed
+        """
+        with self._exclusively():
+            return self._append(self._checked(ids), chunk)
+
+    def step(self, token: int) -> np.ndarray:
+        """Append one token: float32 [vocab_size], the logits after it. Errors as `prefill`."""
+        with self._exclusively():
+            return self._append(self._checked([token]), None)
+
+    def rewind(self, position: int) -> None:
+        """Forget every token from `position` on; what follows is as if they had never been.
+
+        Raises
+        ------
+        ValueError
+            position is negative or beyond the present one.
+        """
+        with self._exclusively():
+            if not 0 <= position <= self.position:
+                raise ValueError(f"position is {position}, expected 0 to {self.position}")
+            if position < self.position:
+                self._cache.rewind(position)
+                del self._tokens[position:]
+                self._last_logits = None
+
+    def score(self, ids: Sequence[int]) -> np.ndarray:
+        """Append ids and tell how likely each was.
+
+        Returns
+        -------
+        float32 [len(ids)]
+            log p(ids[i] | everything before it), natural logarithm; NaN for the very first token
+            of a session, which nothing precedes.
+        """
+        with self._exclusively():
+            ids = self._checked(ids)
+            before = self._logits_at_end()
+            out = np.full(len(ids), np.nan, np.float32)
+            for start in range(0, len(ids), SCORE_ROWS):
+                part = ids[start : start + SCORE_ROWS]
+                rows = self._forward(part, [True] * len(part))
+                for i, logits in enumerate(rows):
+                    if before is not None:
+                        out[start + i] = _log_probability(before, part[i])
+                    before = logits
+            self._last_logits = np.array(before)
+            return out
+
+    def close(self) -> None:
+        """Free its memory now; any further use raises SessionClosed."""
+        with self._exclusively():
+            self._cache.close()
+            self._tokens = []
+            self._last_logits = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        except SessionClosed:
+            pass
+
+    @contextmanager
+    def _exclusively(self):
+        if not self._turn.acquire(blocking=False):
+            raise SessionBusy("this session is computing another call; give each thread its own")
+        try:
+            _ = self._cache.length  # raises SessionClosed
+            yield
+        finally:
+            self._turn.release()
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        ids = [int(i) for i in ids]
+        if not ids:
+            raise ValueError("there are no ids to append: give at least one")
+        for i in ids:
+            if not 0 <= i < self._vocab_size:
+                raise ValueError(f"token id {i} is outside the vocabulary of {self._vocab_size}")
+        if self.position + len(ids) > self.context:
+            raise ContextFull(
+                f"{len(ids)} tokens after {self.position} do not fit a context of {self.context}: "
+                "ask for a larger one with context=, or rewind"
+            )
+        return ids
+
+    def _forward(self, ids: list[int], wants=None) -> np.ndarray:
+        logits = self._engine.forward(ids, self._cache, wants)
+        self._tokens += ids
+        return logits
+
+    def _append(self, ids: list[int], chunk: int | None) -> np.ndarray:
+        chunk = PREFILL_ROWS if chunk is None else chunk
+        if not 1 <= chunk <= ROWS_PER_STEP:
+            raise ValueError(f"chunk is {chunk}, expected 1 to {ROWS_PER_STEP}")
+        self._last_logits = None
+        last = len(ids) - 1
+        for start in range(0, len(ids), chunk):
+            part = ids[start : start + chunk]
+            is_last = start + len(part) > last
+            logits = self._forward(part, None if is_last else [False] * len(part))
+        self._last_logits = logits[0]
+        return self._last_logits.copy()
+
+    def _logits_at_end(self) -> np.ndarray | None:
+        if self._last_logits is None and self._tokens:
+            token = self._tokens.pop()
+            self._cache.rewind(len(self._tokens))
+            self._append([token], None)
+        return self._last_logits
+
+
+def _log_probability(logits: np.ndarray, token: int) -> float:
+    shifted = logits.astype(np.float64) - logits.max()
+    return float(shifted[token] - np.log(np.exp(shifted).sum()))

@@ -1,0 +1,33 @@
+"""Which format each matrix is packed in: the file's own, or the one asked for."""
+
+from rillm.checkpoint import Tensor
+
+NATIVE = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8", "Q4_0": "q4", "Q4_1": "q4m"}
+ALIASES = {"int8": "q8", "int4": "q4"}
+CHOICES = ("auto", "f32", "bf16", "f16", "q8", "q4")
+
+
+def canonical(weights: str) -> str:
+    """The name of a `weights=` choice; ValueError for an unknown one."""
+    weights = ALIASES.get(weights, weights)
+    if weights not in CHOICES:
+        known = ", ".join((*CHOICES, *ALIASES))
+        raise ValueError(f"weights is {weights!r}, expected one of {known}")
+    return weights
+
+
+def is_quantized(tensor: Tensor) -> bool:
+    return tensor.kind.startswith("Q")
+
+
+def choose(weights: str, tensor: Tensor, slot: str, quantized_file: bool) -> str:
+    """The format of one matrix.
+
+    auto keeps what a quantized file holds and makes int8 of a float one. "q4" is four bits with
+    scale and minimum for the body; embedding and head, where a bit costs most, stay at eight.
+    """
+    if weights == "auto":
+        return NATIVE[tensor.kind] if quantized_file else "q8"
+    if weights == "q4":
+        return "q8" if slot in ("embedding", "head") else "q4m"
+    return weights

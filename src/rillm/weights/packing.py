@@ -1,0 +1,173 @@
+"""Tensors of a file become panels in the arena: planned first, then packed in parallel."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rillm.checkpoint import Tensor
+from rillm.engine._engine import LANES_PER_PANEL as LANES
+from rillm.engine._engine import Weights, panel_bytes, widen
+from rillm.errors import UnsupportedTensorKind
+from rillm.weights.formats import NATIVE, is_quantized
+
+PANELS_PER_JOB = 64
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of panels of one format: `n_panels` of them, `stride` bytes apart, from `offset`."""
+
+    format: str
+    offset: int
+    stride: int
+    n_panels: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of several tensors as one matrix; bias: the offset of float32 [n_panels · 16], or None."""
+
+    n_columns: int
+    segments: tuple[Segment, ...]
+    bias: int | None = None
+
+    def panel_bytes(self, segment: Segment) -> int:
+        return panel_bytes(segment.format, self.n_columns)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(s.n_panels * self.panel_bytes(s) for s in self.segments)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor in its format; rows: the tensor's row of each panel row, int32 [n_panels · 16]."""
+
+    tensor: Tensor
+    format: str
+    rows: np.ndarray
+    bias: Tensor | None = None
+
+
+@dataclass
+class Layout:
+    """Places matrices and vectors one after the other; `pack` then fills them."""
+
+    n_bytes: int = 0
+    matrices: list[tuple[Part, Segment]] = field(default_factory=list)
+    vectors: list[tuple[int, np.ndarray]] = field(default_factory=list)
+
+    def _take(self, n_bytes: int) -> int:
+        offset, self.n_bytes = self.n_bytes, self.n_bytes + -(-n_bytes // 64) * 64
+        return offset
+
+    def vector(self, values: np.ndarray) -> int:
+        """Plans float32 values, padded with zeros to 16; returns their offset."""
+        offset = self._take(-(-len(values) // LANES) * LANES * 4)
+        self.vectors.append((offset, np.ascontiguousarray(values, np.float32)))
+        return offset
+
+    def matrix(self, *parts: Part) -> Matrix:
+        """Plans the rows of the parts one after the other."""
+        n_columns, segments = parts[0].tensor.shape[1], []
+        for part in parts:
+            stride, n_panels = panel_bytes(part.format, n_columns), len(part.rows) // LANES
+            segments.append(Segment(part.format, self._take(stride * n_panels), stride, n_panels))
+        return self._planned(parts, segments)
+
+    def alternating(self, *parts: Part) -> tuple[Matrix, ...]:
+        """Plans matrices of equal shape whose panels alternate in memory."""
+        n_columns, n_panels = parts[0].tensor.shape[1], len(parts[0].rows) // LANES
+        sizes = [panel_bytes(part.format, n_columns) for part in parts]
+        offset, matrices = self._take(sum(sizes) * n_panels), []
+        for part, size in zip(parts, sizes, strict=True):
+            segment = Segment(part.format, offset, sum(sizes), n_panels)
+            matrices.append(self._planned([part], [segment]))
+            offset += size
+        return tuple(matrices)
+
+    def _planned(self, parts, segments) -> Matrix:
+        self.matrices += zip(parts, segments, strict=True)
+        bias = None
+        if any(part.bias for part in parts):
+            bias = self.vector(np.concatenate([_bias_of(part) for part in parts]))
+        return Matrix(parts[0].tensor.shape[1], tuple(segments), bias)
+
+    def reencoded(self) -> str | None:
+        """In words, which quantized tensors are not held as their file holds them."""
+        changes = Counter(
+            f"{part.tensor.kind} as {part.format}"
+            for part, _ in self.matrices
+            if is_quantized(part.tensor) and part.format != NATIVE[part.tensor.kind]
+        )
+        words = ", ".join(f"{count} tensors {change}" for change, count in changes.items())
+        return words + ", from dequantized values" if words else None
+
+    def pack(self, n_threads: int) -> Weights:
+        """Reads every tensor once, straight into the arena.
+
+        Raises
+        ------
+        UnsupportedTensorKind
+            A value is not finite, or too large for the format's scale; the message names the tensor.
+        """
+        weights = Weights(self.n_bytes)
+        for offset, values in self.vectors:
+            weights.vector(offset, values)
+        jobs = [
+            (part, segment, start)
+            for part, segment in self.matrices
+            for start in range(0, segment.n_panels, PANELS_PER_JOB)
+        ]
+
+        def run(job):
+            part, segment, start = job
+            rows = part.rows[start * LANES : (start + PANELS_PER_JOB) * LANES]
+            offset = segment.offset + start * segment.stride
+            tensor = part.tensor
+            if not weights.pack(
+                segment.format, tensor.kind, tensor.data, rows, tensor.shape[1], offset, segment.stride
+            ):
+                raise UnsupportedTensorKind(
+                    f"{tensor.file}: tensor {tensor.name} holds a value that is not finite, or too "
+                    f"large for {segment.format}: load with weights='f32', or repair the file"
+                )
+
+        with ThreadPoolExecutor(n_threads) as pool:
+            for _ in pool.map(run, jobs):
+                pass
+        return weights
+
+
+def whole_rows(n_rows: int) -> np.ndarray:
+    """Row map of a plain matrix, padded to whole panels."""
+    rows = np.full(-(-n_rows // LANES) * LANES, -1, np.int32)
+    rows[:n_rows] = np.arange(n_rows)
+    return rows
+
+
+def head_rows(n_heads: int, head_dim: int, pairs: bool = False) -> np.ndarray:
+    """Row map of attention heads, each padded to whole panels.
+
+    pairs : rows (i, i + head_dim / 2) of a head stand side by side in the file.
+    """
+    rows = np.full((n_heads, -(-head_dim // LANES) * LANES), -1, np.int32)
+    within = np.arange(head_dim)
+    if pairs:
+        within = within.reshape(head_dim // 2, 2).T.reshape(-1)
+    rows[:, :head_dim] = np.arange(n_heads)[:, None] * head_dim + within
+    return rows.reshape(-1)
+
+
+def values_of(tensor: Tensor) -> np.ndarray:
+    """A vector of a file as float32."""
+    return widen(tensor.kind, tensor.data, tensor.shape[-1]).reshape(-1)
+
+
+def _bias_of(part: Part) -> np.ndarray:
+    out = np.zeros(len(part.rows), np.float32)
+    if part.bias:
+        out[part.rows >= 0] = values_of(part.bias)[part.rows[part.rows >= 0]]
+    return out
