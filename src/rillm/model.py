@@ -33,12 +33,12 @@ class Model:
         Jinja source, for `rillm.chat.template.render`.
     """
 
-    def __init__(self, checkpoint, *, weights: str, kv: str, threads: int | None, context: int | None):
+    def __init__(self, checkpoint, *, weights, kv, threads, context):
         self._config = config = checkpoint.config
         family = family_of(config.model_type)
-        self._threads = cpu.default_threads() if threads is None else cpu.Threads(threads, "asked for")
-        if not 1 <= self._threads.count <= THREADS_AT_MOST:
-            raise ValueError(f"threads is {self._threads.count}, expected 1 to {THREADS_AT_MOST}")
+        self._threads = cpu.Threads(threads, "asked for") if threads else cpu.default_threads()
+        if threads is not None and not 1 <= threads <= THREADS_AT_MOST:
+            raise ValueError(f"threads is {threads}, expected 1 to {THREADS_AT_MOST}")
         self.context_length = config.context_length if context is None else context
         if not 1 <= self.context_length <= CONTEXT_AT_MOST:
             raise ValueError(f"context is {self.context_length}, expected 1 to {CONTEXT_AT_MOST}")
@@ -54,9 +54,6 @@ class Model:
         self.chat_template = checkpoint.chat_template
         self.checkpoint_generation = checkpoint.generation
         self._source, self._skipped, self._asked = checkpoint.path, checkpoint.skipped, weights
-        self._n_parameters = sum(
-            part.tensor.shape[0] * part.tensor.shape[1] for part, _ in layout.matrices
-        ) + sum(len(values) for _, values in layout.vectors)
         self._reencoded = layout.reencoded()
         self._checkpoint = checkpoint
 
@@ -154,7 +151,7 @@ class Model:
         return {
             "model": str(self._source),
             "family": config.model_type,
-            "n_parameters": self._n_parameters,
+            "n_parameters": self._plan.n_parameters,
             "shapes": {
                 "layers": config.n_layers,
                 "dim": config.dim,

@@ -1,6 +1,7 @@
 """Config, family and tensors become a Plan: every name and every shape is checked here, once."""
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Plan:
     layers: tuple[Layer, ...]
     final_norm: int
     head: Matrix
+    n_parameters: int
 
     @property
     def matrices(self) -> list[Matrix]:
@@ -70,6 +72,7 @@ class Tensors:
         self.tensors = dict(checkpoint.tensors)
         self.file = checkpoint.path
         self.unused = set(self.tensors)
+        self.n_parameters = 0
 
     def find(self, slot: str, layer: int | None, shape: tuple[int, ...]) -> Tensor | None:
         """The tensor of a slot, or None; ShapeMismatch if it has another shape."""
@@ -89,6 +92,7 @@ class Tensors:
                 f"{self.file}: tensor {self._name(slot, layer)} of shape {shape} is missing: "
                 "the file is incomplete, or its config belongs to another model"
             )
+        self.n_parameters += prod(shape)
         return tensor
 
     def _name(self, slot: str, layer: int | None) -> str:
@@ -130,11 +134,15 @@ def make_plan(checkpoint: Checkpoint, family: Family, weights: str, layout: Layo
     def norm(slot, layer=None) -> int:
         return layout.vector(values_of(tensors.get(slot, layer, (config.dim,))))
 
+    frequencies = layout.vector(_frequencies(config, tensors))
     pairs = family.gguf_pairs and checkpoint.format == "gguf"
     embedding = part("embedding", None, config.vocab_size, config.dim)
     embedding_matrix = layout.matrix(embedding)
     layers = [_layer(config, layout, part, norm, i, pairs) for i in range(config.n_layers)]
-    plan = Plan(
+    final_norm = norm("final_norm")
+    head = _head(config, tensors, part, layout, embedding, embedding_matrix)
+    tensors.check_all_used()
+    return Plan(
         dim=config.dim,
         n_heads=config.n_heads,
         n_kv_heads=config.n_kv_heads,
@@ -143,14 +151,13 @@ def make_plan(checkpoint: Checkpoint, family: Family, weights: str, layout: Layo
         vocab_size=config.vocab_size,
         norm_eps=config.norm_eps,
         attention_scale=float(np.float32(1 / np.sqrt(config.head_dim))),
-        inverse_frequencies=layout.vector(_frequencies(config, tensors)),
+        inverse_frequencies=frequencies,
         embedding=embedding_matrix,
         layers=tuple(layers),
-        final_norm=norm("final_norm"),
-        head=_head(config, tensors, part, layout, embedding, embedding_matrix),
+        final_norm=final_norm,
+        head=head,
+        n_parameters=tensors.n_parameters,
     )
-    tensors.check_all_used()
-    return plan
 
 
 def _layer(config: Config, layout: Layout, part, norm, i: int, pairs: bool) -> Layer:
@@ -175,7 +182,7 @@ def _layer(config: Config, layout: Layout, part, norm, i: int, pairs: bool) -> L
     return Layer(attention_norm, qkv, output, mlp_norm, gate, up, down)
 
 
-def _head(config, tensors: Tensors, part, layout: Layout, embedding: Part, shared: Matrix) -> Matrix:
+def _head(config, tensors: Tensors, part, layout: Layout, embedding: Part, shared: Matrix):
     """The output matrix: its own, or the embedding's. A tied model may carry an equal copy."""
     shape = (config.vocab_size, config.dim)
     if not config.tied:

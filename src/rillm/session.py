@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -122,10 +122,8 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with suppress(SessionClosed):
             self.close()
-        except SessionClosed:
-            pass
 
     @contextmanager
     def _exclusively(self):
@@ -152,9 +150,11 @@ class Session:
         return ids
 
     def _forward(self, ids: list[int], wants=None) -> np.ndarray:
-        logits = self._engine.forward(ids, self._cache, wants)
         self._tokens += ids
-        return logits
+        try:
+            return self._engine.forward(ids, self._cache, wants)
+        finally:  # Ctrl-C may come before or after the step: the cache knows
+            del self._tokens[self._cache.length :]
 
     def _append(self, ids: list[int], chunk: int | None) -> np.ndarray:
         chunk = PREFILL_ROWS if chunk is None else chunk

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import transformers
+
 from weights import FIXTURES, random_integers, write_model
 
 SIZES = {

@@ -1,4 +1,4 @@
-"""Rotary frequencies in decimal arithmetic: correctly rounded, so the same bits on every machine."""
+"""Rotary frequencies in decimal arithmetic: correctly rounded, the same bits on every machine."""
 
 from decimal import Decimal, localcontext
 

@@ -27,7 +27,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows of several tensors as one matrix; bias: the offset of float32 [n_panels · 16], or None."""
+    """Rows of several tensors as one; bias: the offset of float32 [n_panels · 16], or None."""
 
     n_columns: int
     segments: tuple[Segment, ...]
@@ -111,7 +111,7 @@ class Layout:
         Raises
         ------
         UnsupportedTensorKind
-            A value is not finite, or too large for the format's scale; the message names the tensor.
+            A value is not finite, or too large for the format's scale; names the tensor.
         """
         weights = Weights(self.n_bytes)
         for offset, values in self.vectors:
@@ -127,9 +127,8 @@ class Layout:
             rows = part.rows[start * LANES : (start + PANELS_PER_JOB) * LANES]
             offset = segment.offset + start * segment.stride
             tensor = part.tensor
-            if not weights.pack(
-                segment.format, tensor.kind, tensor.data, rows, tensor.shape[1], offset, segment.stride
-            ):
+            source = (tensor.kind, tensor.data, rows, tensor.shape[1])
+            if not weights.pack(segment.format, *source, offset, segment.stride):
                 raise UnsupportedTensorKind(
                     f"{tensor.file}: tensor {tensor.name} holds a value that is not finite, or too "
                     f"large for {segment.format}: load with weights='f32', or repair the file"

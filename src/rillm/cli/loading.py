@@ -1,0 +1,58 @@
+"""What the commands share: the options that choose a model, and its way into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from rillm.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from rillm.model import Model
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+def model_options(command: Callable) -> Callable:
+    """--weights, --kv and --threads."""
+    for option in (
+        click.option(
+            "--threads",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Threads; default: the physical performance cores this process may use.",
+        ),
+        click.option(
+            "--kv",
+            default="auto",
+            show_default=True,
+            metavar="FORMAT",
+            help="Format of the KV cache: auto, f32 or f16.",
+        ),
+        click.option(
+            "--weights",
+            default="auto",
+            show_default=True,
+            metavar="FORMAT",
+            help="Format of the weights in memory: auto, f32, bf16, f16, q8 or q4.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def load_model(name: str, weights: str, kv: str, threads: int | None) -> Model:
+    """Find or fetch a model, with a progress bar, and load it."""
+    from rillm.checkpoint import hub
+    from rillm.model import Model
+
+    with progress_bar() as progress:
+        path = hub.find(name, progress)
+    return Model.from_pretrained(path, weights=weights, kv=kv, threads=threads)
+
+
+def weight_formats(info: dict) -> list[str]:
+    """The formats of a model's weights, those of most bytes first."""
+    return sorted(info["weights"], key=info["weights"].__getitem__, reverse=True)

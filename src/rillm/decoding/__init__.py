@@ -1,0 +1,1 @@
+"""From logits to text: sample, append, check, one token after another."""

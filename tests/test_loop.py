@@ -1,0 +1,248 @@
+"""The loop with a scripted model: lengths, ends, what the session holds afterwards."""
+
+import itertools
+
+import pytest
+
+import small_tokenizers as small
+from rillm.decoding import loop
+from rillm.decoding.loop import collect, stream
+from rillm.decoding.sampling import Sampling
+from rillm.decoding.stopping import Finish
+from rillm.errors import ContextFull
+
+TOKENIZER = small.byte_level(["?\n", "}}", " }", "a,b", ",c", "<ST", "ART>"])
+EOS = TOKENIZER.id("<eos>")
+
+
+def word(text: str) -> int:
+    return TOKENIZER.id("".join(small.BYTE_NAMES[byte] for byte in text.encode()))
+
+
+def start(script, prompt=(1, 2, 3), eos=(EOS,), context=1000, **options):
+    session = small.ScriptedSession(list(script), context=context)
+    return session, stream(session, TOKENIZER, eos, prompt, Sampling(**options))
+
+
+def run(script, **options):
+    _, pieces = start(script, **options)
+    return collect(pieces)
+
+
+def test_the_pieces_join_to_the_result():
+    _, pieces = start([*b"Hello", EOS])
+    pieces = list(pieces)
+    assert [piece.text for piece in pieces] == ["H", "e", "l", "l", "o", ""]
+    assert [piece.token_ids for piece in pieces] == [(id_,) for id_ in [*b"Hello", EOS]]
+    assert [piece.index for piece in pieces] == list(range(6))
+    assert [piece.finish for piece in pieces[:-1]] == [None] * 5
+    result = collect(pieces)
+    assert result.text == "Hello"
+    assert result.token_ids == [*b"Hello", EOS]
+    assert result.finish == Finish("stop", "eos", EOS, 5)
+    assert result.finish_reason == "stop"
+
+
+def test_abetlen_llama_cpp_python_57():
+    """T1: an emoji of four tokens comes in one piece."""
+    _, pieces = start([*"a🦙b".encode(), EOS])
+    assert [piece.text for piece in pieces] == ["a", "", "", "", "🦙", "b", ""]
+
+
+def test_ggml_org_llama_cpp_14937():
+    """T2: the limit within a character ends in U+FFFD, not in an error."""
+    result = run([0xF0], max_new_tokens=1)
+    assert (result.text, result.finish_reason) == ("\ufffd", "length")
+
+
+def test_ggml_org_llama_cpp_9867():
+    """S1: "?" before the stop string in the same token is kept."""
+    assert run([word("?\n")], stop="\n").text == "?"
+
+
+@pytest.mark.parametrize("stop", ["a", "\n", "🦙"])
+def test_huggingface_transformers_31448(stop):
+    """S4: stop strings of one character."""
+    result = run([*f"xx{stop}yy".encode(), EOS], stop=[stop])
+    assert (result.text, result.finish.detail) == ("xx", stop)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stop", "text"),
+    [(["}}"], "}", ""), ([" }"], "}", " "), (["a,b", ",c"], "b,c", "a,")],
+)
+def test_oobabooga_textgen_1369(tokens, stop, text):
+    """S6: a stop string is found inside and across tokens."""
+    result = run([*map(word, tokens), EOS], stop=(stop,))
+    assert result.text == text
+    assert result.finish == Finish("stop", "stop_string", stop, len(tokens) - 1)
+
+
+def test_oobabooga_textgen_2133():
+    """S8: nothing of "<START>" is ever shown."""
+    _, pieces = start([ord("o"), word("<ST"), word("ART>")], stop=("<START>",))
+    assert [piece.text for piece in pieces] == ["o", "", ""]
+
+
+@pytest.mark.parametrize("eos", [128, 131])
+def test_vllm_project_vllm_4180(eos):
+    """S9: any of several end tokens ends the text, with no token more."""
+    result = run([ord("a"), eos, ord("b")], eos=(128, 131))
+    assert (result.text, result.token_ids) == ("a", [ord("a"), eos])
+    assert result.finish == Finish("stop", "eos", eos, 1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_ericlbuehler_mistral_rs_1539(n):
+    """S10: max_new_tokens=N gives exactly N tokens, and no forward for a token not asked for."""
+    session, pieces = start([ord("a")], max_new_tokens=n)
+    result = collect(pieces)
+    assert len(result.token_ids) == result.timings.n_generated == n
+    assert result.finish == Finish("length", "max_new_tokens", n, n - 1)
+    assert len(session.calls) == n
+
+
+def test_vllm_project_vllm_28172():
+    """S11: tokens are counted as sampled, also where encoding the text again gives others."""
+    result = run([*b"Hello"], max_new_tokens=5, eos=())
+    merged = small.byte_level(["Hello"])
+    assert merged.id("Hello") == 256, "one token would do for the text"
+    assert len(result.token_ids) == result.timings.n_generated == 5
+
+
+def test_the_context_ends_the_text():
+    """A prompt of 3 in a context of 8 leaves room for 5 tokens, whatever was asked for."""
+    for asked in (None, 6, 2**31 - 1):
+        result = run([ord("a")], context=8, max_new_tokens=asked)
+        assert result.finish == Finish("length", "context", 5, 4)
+        assert len(result.token_ids) == 5
+
+
+def test_a_prompt_that_fills_the_context_leaves_no_room():
+    session, pieces = start([ord("a")], prompt=[1] * 8, context=8)
+    assert collect(pieces).finish == Finish("length", "context", 0, -1)
+    assert session.calls == []
+
+
+def test_a_prompt_beyond_the_context_is_refused_at_once():
+    with pytest.raises(ContextFull, match=r"9 tokens.*context is 8"):
+        start([1], prompt=[1] * 9, context=8)
+
+
+def test_an_empty_prompt_is_refused_at_once():
+    with pytest.raises(ValueError, match="no tokens"):
+        start([1], prompt=[])
+
+
+def test_the_last_token_is_not_appended():
+    session, pieces = start([*b"abc", EOS], prompt=[7, 8])
+    collect(pieces)
+    assert session.tokens == [7, 8, *b"abc"]
+
+
+def test_closing_the_iterator_leaves_the_session_usable():
+    session, pieces = start([*b"abcdef"], prompt=[7, 8])
+    seen = [next(pieces) for _ in range(3)]
+    pieces.close()
+    assert session.tokens == [7, 8, *b"ab"]
+    assert collect(seen).token_ids == [*b"abc"]
+    more = stream(session, TOKENIZER, (EOS,), [ord("c")], Sampling(max_new_tokens=1))
+    assert collect(more).token_ids == [ord("a")], "the script starts again after a prompt"
+    assert session.tokens == [7, 8, *b"abc"]
+
+
+def test_an_interrupted_step_leaves_the_session_usable():
+    """Ctrl-C is seen after the engine has returned: the token is appended, its logits are lost."""
+    session, pieces = start([*b"abcdef"], prompt=[7, 8])
+    step = session.step
+
+    def interrupted(token):
+        step(token)
+        raise KeyboardInterrupt
+
+    next(pieces)
+    session.step = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        next(pieces)
+    assert session.tokens == [7, 8, ord("a")]
+    assert list(pieces) == []
+
+
+def test_pieces_without_a_last_one_count_as_cancelled():
+    _, pieces = start([*b"abcdef"])
+    result = collect(itertools.islice(pieces, 2))
+    assert (result.text, result.finish_reason) == ("ab", "cancelled")
+    assert result.finish == Finish("cancelled", "cancelled", None, 1)
+    with pytest.raises(ValueError, match="no pieces"):
+        collect([])
+
+
+def test_a_drawn_seed_is_reported_and_repeats():
+    """Without a seed two runs differ, and the reported seed gives the same tokens again."""
+    runs = [run([0], max_new_tokens=40, temperature=5.0, eos=()) for _ in range(2)]
+    assert runs[0].seed != runs[1].seed
+    assert runs[0].token_ids != runs[1].token_ids
+    again = run([0], max_new_tokens=40, temperature=5.0, eos=(), seed=runs[0].seed)
+    assert again.token_ids == runs[0].token_ids
+    assert again.seed == runs[0].seed
+
+
+def test_a_given_seed_is_reported():
+    assert run([0], max_new_tokens=0, seed=2**64 - 1).seed == 2**64 - 1
+
+
+def test_the_noise_belongs_to_the_position():
+    """A session cut off after three tokens and continued with the seed says what one run says."""
+    options = {"temperature": 5.0, "seed": 11, "eos": ()}
+    whole = run([0], max_new_tokens=12, **options).token_ids
+    first = run([0], max_new_tokens=3, **options).token_ids
+    rest = run([0], prompt=(1, 2, 3, *first), max_new_tokens=9, **options).token_ids
+    assert first + rest == whole
+
+
+def test_ggml_org_ggml_37():
+    """P4: temperature 0 is the likeliest token for every seed, and 1e-45 is as good as 0."""
+    for seed in range(20):
+        for temperature in (0.0, 1e-45):
+            result = run([*b"ab", EOS], temperature=temperature, seed=seed)
+            assert result.text == "ab"
+
+
+def test_opennmt_ctranslate2_586():
+    """P5: top_k beyond the vocabulary, 0 and -1 give the tokens that no top_k gives."""
+    options = {"temperature": 3.0, "seed": 5, "max_new_tokens": 30, "eos": ()}
+    plain = run([0], **options).token_ids
+    assert len(set(plain)) > 5
+    for top_k in (9_999_999, 2**40, 0, -1):
+        assert run([0], top_k=top_k, **options).token_ids == plain
+
+
+def test_a_long_prompt_goes_in_short_calls():
+    """Ctrl-C waits for the call that runs: the calls are small, and make up the prompt."""
+    session, pieces = start([EOS], prompt=range(900), context=2000)
+    collect(pieces)
+    assert session.tokens == list(range(900))
+    assert sum(session.calls) == 900
+    assert max(session.calls) <= 512
+
+
+def test_a_slow_prompt_goes_in_the_shortest_calls(monkeypatch):
+    session, pieces = start([EOS], prompt=range(100))
+    clock = itertools.count()
+    monkeypatch.setattr(loop, "perf_counter", lambda: next(clock))
+    collect(pieces)
+    assert session.calls == [16] * 6 + [4]
+
+
+def test_the_timings_add_up():
+    timings = run([*b"abc", EOS]).timings
+    assert (timings.n_prompt, timings.n_generated) == (3, 4)
+    assert 0 < timings.prefill_seconds <= timings.time_to_first_token
+    assert timings.time_to_first_token + timings.decode_seconds <= timings.seconds
+    assert timings.prefill_tokens_per_second == 3 / timings.prefill_seconds
+    assert timings.decode_tokens_per_second == 3 / timings.decode_seconds
+
+
+def test_no_token_no_rate():
+    timings = run([0], max_new_tokens=0).timings
+    assert timings.decode_tokens_per_second == timings.prefill_tokens_per_second == 0.0

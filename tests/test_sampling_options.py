@@ -1,0 +1,126 @@
+"""The options of a generation: names, ranges, defaults of the model."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rillm.decoding.sampling import Sampling
+
+
+def test_the_defaults_are_greedy_and_without_limit():
+    assert Sampling() == Sampling(
+        max_new_tokens=None,
+        temperature=0.0,
+        top_k=0,
+        top_p=1.0,
+        seed=None,
+        stop=(),
+        stop_token_ids=(),
+        ignore_eos=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "span"),
+    [
+        ("temperature", -1, "0 or more"),
+        ("temperature", float("nan"), "0 or more"),
+        ("temperature", float("inf"), "finite"),
+        ("temperature", 10**400, "finite"),
+        ("top_p", 1.01, "from 0 to 1"),
+        ("top_p", -0.1, "from 0 to 1"),
+        ("top_p", float("nan"), "from 0 to 1"),
+        ("top_k", -2, "-1 or more"),
+        ("max_new_tokens", -1, "0 or more"),
+        ("seed", -1, "from 0 to 18446744073709551615"),
+        ("seed", 2**64, "from 0 to 18446744073709551615"),
+        ("stop_token_ids", [-1], "0 or more"),
+        ("stop", "", "empty string"),
+        ("stop", ["a", ""], "empty string"),
+    ],
+)
+def test_ggml_org_ggml_37(option, value, span):
+    """P4: a value out of its range is an error that names the option and says the range."""
+    with pytest.raises(ValueError, match=f"{option} .*{span}"):
+        Sampling(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("temperature", "hot"),
+        ("temperature", True),
+        ("temperature", [1]),
+        ("top_k", 1.5),
+        ("top_k", True),
+        ("max_new_tokens", "many"),
+        ("seed", 1.0),
+        ("stop", 5),
+        ("stop", [5]),
+        ("stop_token_ids", "a"),
+    ],
+)
+def test_a_wrong_type_is_named(option, value):
+    with pytest.raises(TypeError, match=option):
+        Sampling(**{option: value})
+
+
+def test_opennmt_ctranslate2_586():
+    """P5: top_k 0 and -1 are off, and no size is too large."""
+    assert Sampling(top_k=-1).top_k == 0
+    assert Sampling(top_k=0).top_k == 0
+    assert Sampling(top_k=9_999_999).top_k == 9_999_999
+
+
+def test_values_are_brought_to_one_form():
+    options = Sampling(
+        stop="END",
+        stop_token_ids=np.array([3, 4]),
+        temperature=np.float32(0.5),
+        top_k=np.int64(40),
+        top_p=1,
+        seed=np.uint64(2**63),
+    )
+    assert options.stop == ("END",)
+    assert options.stop_token_ids == (3, 4)
+    assert Sampling(stop_token_ids=7).stop_token_ids == (7,)
+    for name, kind in (("temperature", float), ("top_k", int), ("top_p", float), ("seed", int)):
+        assert type(getattr(options, name)) is kind
+
+
+def test_options_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Sampling().temperature = 1.0
+
+
+def test_an_unknown_option_is_named_with_the_known_ones():
+    with pytest.raises(TypeError, match=r"'temprature'.*temperature, top_k") as caught:
+        Sampling.from_options({}, {"temprature": 1.0})
+    assert "max_new_tokens" in str(caught.value)
+
+
+def test_max_tokens_is_max_new_tokens():
+    assert Sampling.from_options({}, {"max_tokens": 5}).max_new_tokens == 5
+    with pytest.raises(TypeError, match=r"max_tokens.*same option"):
+        Sampling.from_options({}, {"max_new_tokens": 4, "max_tokens": 5})
+
+
+def test_the_model_s_defaults_count_when_it_says_do_sample():
+    file = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 20}
+    assert Sampling.from_options(file, {}) == Sampling(temperature=0.6, top_p=0.9)
+    assert Sampling.from_options(file, {"temperature": 0}) == Sampling(temperature=0, top_p=0.9)
+    assert Sampling.from_options({"do_sample": True}, {}) == Sampling(temperature=1.0)
+    assert Sampling.from_options({"do_sample": True, "top_k": None}, {}).top_k == 0
+
+
+def test_without_do_sample_the_model_is_greedy():
+    """As transformers: a temperature in the file alone does not switch sampling on."""
+    for file in ({}, {"temperature": 0.6}, {"do_sample": False, "temperature": 0.6, "top_k": 5}):
+        assert Sampling.from_options(file, {}) == Sampling()
+
+
+def test_none_counts_as_not_given():
+    file = {"do_sample": True, "temperature": 0.6}
+    options = {"temperature": None, "seed": None, "max_tokens": None, "max_new_tokens": 3}
+    assert Sampling.from_options(file, options) == Sampling(temperature=0.6, max_new_tokens=3)
