@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import rillm
+from rillm import cpu
+from rillm.engine import _engine
 from rillm.engine._engine import available_isas
 from weights import load_case
 
@@ -125,6 +127,10 @@ def test_rillm_threads_is_honoured(monkeypatch, tiny_folder):
     monkeypatch.setenv("RILLM_THREADS", "3")
     with rillm.Model.from_pretrained(tiny_folder("base")) as model:
         assert model.info()["threads"] == 3 and "RILLM_THREADS" in model.info()["threads_why"]
+
+
+def test_the_door_and_the_pool_agree_on_the_most_threads():
+    assert cpu.MAX_THREADS == _engine.THREADS_AT_MOST
 
 
 def test_import_loads_numpy_and_our_extension_only():

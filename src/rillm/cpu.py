@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_THREADS = 1024
+MAX_THREADS = 256  # of the engine's pool
 _PERFORMANCE_SHARE = 0.75  # a core of this share of the greatest cpu_capacity still keeps up
 
 
@@ -42,7 +42,7 @@ def default_threads(root: Path = Path("/"), affinity: set[int] | None = None) ->
     Raises
     ------
     ValueError
-        RILLM_THREADS is set and is not a whole number from 1 to 1024.
+        RILLM_THREADS is set and is not a whole number from 1 to 256.
     """
     if wish := os.environ.get("RILLM_THREADS", "").strip():
         if not (wish.isascii() and wish.isdigit() and 1 <= int(wish) <= MAX_THREADS):

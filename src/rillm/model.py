@@ -10,7 +10,7 @@ from rillm.checkpoint import hub, open_checkpoint
 from rillm.decoding import loop
 from rillm.decoding.sampling import Sampling
 from rillm.engine import available_isas, choose_isa
-from rillm.engine._engine import KV_FORMATS, THREADS_AT_MOST, Engine
+from rillm.engine._engine import KV_FORMATS, Engine
 from rillm.errors import NotEnoughMemory, SessionClosed
 from rillm.families import family_of
 from rillm.plan import make_plan
@@ -37,8 +37,8 @@ class Model:
         self._config = config = checkpoint.config
         family = family_of(config.model_type)
         self._threads = cpu.Threads(threads, "asked for") if threads else cpu.default_threads()
-        if threads is not None and not 1 <= threads <= THREADS_AT_MOST:
-            raise ValueError(f"threads is {threads}, expected 1 to {THREADS_AT_MOST}")
+        if threads is not None and not 1 <= threads <= cpu.MAX_THREADS:
+            raise ValueError(f"threads is {threads}, expected 1 to {cpu.MAX_THREADS}")
         self.context_length = config.context_length if context is None else context
         if not 1 <= self.context_length <= CONTEXT_AT_MOST:
             raise ValueError(f"context is {self.context_length}, expected 1 to {CONTEXT_AT_MOST}")
