@@ -13,8 +13,8 @@ from rillm.errors import (
     UnknownRopeType,
     UnsupportedConfig,
 )
+from rillm.families import MODEL_TYPES
 
-MODEL_TYPES = ("llama",)
 ROPE_KINDS = ("default", "linear", "llama3")
 
 

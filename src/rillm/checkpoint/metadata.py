@@ -93,7 +93,7 @@ class Metadata:
     def array(self, key: str, kinds: tuple[str, ...], default: Any = _REQUIRED) -> Array:
         array = self._get(key, ("array",), default)
         if isinstance(array, Array) and array.kind not in kinds:
-            raise self._wrong(key, f"an array of {array.kind}", f"one of {' or '.join(kinds)}")
+            raise self._wrong(key, f"an array of {array.kind}", " or ".join(kinds))
         return array
 
     def _get(self, key: str, kinds: tuple[str, ...], default: Any) -> Any:

@@ -84,7 +84,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         ids = {token: backend.token_to_id(token) for token in (bos, eos) if token is not None}
         if missing := [token for token, id in ids.items() if id is None]:
             raise MalformedFile(f"{file}: lacks the token {missing[0]!r} of tokenizer_config.json")
-        set_added_tokens(backend, *(ids.get(t) if add else None for t, add in zip((bos, eos), adds)))
+        bos_id, eos_id = (ids.get(token) for token in (bos, eos))
+        set_added_tokens(backend, bos_id if adds[0] else None, eos_id if adds[1] else None)
     return Tokenizer(backend, bos, eos)
 
 
