@@ -103,19 +103,53 @@ struct Matrix {
     bool reads_integers;
 };
 
+enum NormKind { NORM_NONE, NORM_RMS, NORM_LAYER };
+struct Norm {
+    enum NormKind kind;
+    float epsilon;
+    const float *weight;      /* [n] */
+    const float *bias;        /* [n] or NULL */
+};
+
+struct Rope {                 /* pairs (i, i + n_pairs) of a head turn by position · frequency */
+    const float *inverse_frequencies;  /* [n_pairs] */
+    int32_t n_pairs;
+    float amplitude;          /* of cosines and sines */
+};
+
+enum ActivationFunction { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU2, ACTIVATION_XIELU };
+typedef void activate_fn(const float *x, const float *up /* or NULL: ones */, int32_t n,
+                         const float *parameters, float *out /* activation(x) · up */);
+
 struct Layer {
-    const float *attention_norm, *mlp_norm;   /* [dim] */
-    struct Matrix qkv;                        /* heads of q, then k, then v, each padded to 16 rows */
-    struct Matrix output, gate, up, down;     /* gate and up alternate by panel in memory */
+    struct Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;  /* of x; of what is added to x */
+    struct Norm q_norm, k_norm;            /* weights [n_heads, head_dim padded to 16], [n_kv_heads, ...] */
+    struct Matrix qkv;                     /* heads of q, then k, then v, each padded to 16 rows */
+    struct Matrix output, up, down;
+    struct Matrix gate;                    /* alternates with up by panel in memory; without panels: no gate */
+    const float *activation_parameters;    /* of xielu: [alpha_p, alpha_n, beta, epsilon] */
+    float attention_scale;                 /* of scores */
+    int32_t rope;                          /* index in ropes, or -1: positions do not turn */
+    int32_t window;                        /* positions seen, its own included; 0: all */
+    bool is_parallel;                      /* attention and MLP read the same x */
+    bool norms_whole_qk;                   /* q_norm is over all heads together, not over each */
+    bool norms_after_rope;
 };
 
 struct Plan {
-    int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
-    float norm_eps, attention_scale;
-    const float *inverse_frequencies;  /* [head_dim / 2] */
-    const float *final_norm;           /* [dim] */
+    int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size, n_ropes;
+    enum ActivationFunction activation;
+    float attention_softcap;                       /* a cap of 0: none */
+    float embedding_scale, residual_scale, logit_scale, logit_softcap;
+    float qkv_clip;                                /* q, k, v are held within ± it; 0: free */
+    float position_scale;                          /* q · (1 + it · log(1 + ⌊position / position_scale_context⌋)) */
+    int32_t position_scale_context;
+    const struct Rope *ropes;                      /* [n_ropes] */
+    struct Norm final_norm;
     struct Matrix embedding, head;
-    struct Layer *layers;              /* [n_layers] */
+    struct Matrix positions;                       /* learned: added to the embedding; without panels: none */
+    struct Layer *layers;                          /* [n_layers] */
+    activate_fn *activate;                         /* set by engine_create */
 };
 
 /* ---- memory ----------------------------------------------------------------------------------- */
@@ -134,6 +168,8 @@ int32_t cache_length(const struct Cache *cache);
 enum Status cache_rewind(struct Cache *cache, int32_t length);
 enum Status cache_commit(struct Cache *cache, const int32_t *path, int32_t n); /* accepted DRAFT rows */
 size_t cache_bytes(const struct Cache *cache);
+/* Frequencies of this cache instead of the plan's, [n_ropes]; keys already stored keep their turn. */
+void cache_set_ropes(struct Cache *cache, const struct Rope *ropes);
 void cache_fill_unseen(struct Cache *cache, uint8_t byte); /* for tests: overwrites every slot past the length */
 
 /* ---- engine ----------------------------------------------------------------------------------- */

@@ -275,15 +275,23 @@ def test_metadata_becomes_a_config(config):
     c = config(tokenizer__ggml__tokens=["a", "b", "c"], tokenizer__ggml__bos_token_id=1)
     assert (c.model_type, c.vocab_size, c.dim, c.n_layers) == ("llama", 3, 64, 2)
     assert (c.n_heads, c.n_kv_heads, c.head_dim, c.ffn_dim) == (4, 2, 16, 96)
-    assert c.norm_eps == pytest.approx(1e-5) and c.context_length == 128
-    assert (c.tied, c.attention_bias, c.mlp_bias) == (True, False, False)
-    assert c.rope == Rope() and c.bos_token_id == 1
+    assert c.arithmetic.norm_epsilon == pytest.approx(1e-5) and c.context_length == 128
+    assert (c.arithmetic.tied, c.arithmetic.attention_bias, c.arithmetic.mlp_bias) == (
+        True,
+        False,
+        False,
+    )
+    assert c.ropes[0] == Rope() and c.bos_token_id == 1
 
 
 def test_tensors_tell_ties_and_biases(config):
     names = ("output.weight", "blk.0.attn_q.bias", "blk.0.ffn_up.bias")
     c = config(tensors={name: ("F32", (1,), bytes(4)) for name in names})
-    assert (c.tied, c.attention_bias, c.mlp_bias) == (False, True, True)
+    assert (c.arithmetic.tied, c.arithmetic.attention_bias, c.arithmetic.mlp_bias) == (
+        False,
+        True,
+        True,
+    )
 
 
 def test_head_dimensions_of_their_own(config):
@@ -307,12 +315,13 @@ def test_key_value_heads_default_to_heads(config):
 )
 def test_rope_scaling(config, keys, rope):
     assert (
-        config(**{f"llama.rope.scaling.{key}": value for key, value in keys.items()}).rope == rope
+        config(**{f"llama.rope.scaling.{key}": value for key, value in keys.items()}).ropes[0]
+        == rope
     )
 
 
 def test_the_older_key_of_linear_scaling(config):
-    assert config(**{"llama.rope.scale_linear": 8.0}).rope == Rope("linear", factor=8.0)
+    assert config(**{"llama.rope.scale_linear": 8.0}).ropes[0] == Rope("linear", factor=8.0)
 
 
 def test_unknown_rope_and_architecture_are_named(config):

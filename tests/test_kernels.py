@@ -1,5 +1,6 @@
 """Every kernel of every instruction set: exact where arithmetic is, equal to portable always."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -172,34 +173,77 @@ def test_activations_quantize_as_the_formula_says(isa, largest):
     assert np.array_equal(minus_sums, -q.astype(np.int64).reshape(-1, 32).sum(1))
 
 
-@pytest.mark.parametrize("n", [1, 15, 16, 17, 64, 576])
-def test_small_kernels_are_near_float64_and_equal_everywhere(n):
-    x, y = random_tensor("x", (n,), 4.0), random_tensor("y", (n,), 4.0)
+def erf(x):
+    return np.array([math.erf(v) for v in x])
+
+
+XIELU = (0.7, 1.1, 0.5, -1e-6)
+ACTIVATIONS = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "gelu": lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))),
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+    "xielu": lambda x: np.where(
+        x > 0, 0.7 * x * x + 0.5 * x, 1.1 * (np.expm1(np.minimum(x, -1e-6)) - x) + 0.5 * x
+    ),
+}
+
+
+def layer_norm(x):
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+
+
+def assert_near_and_equal(outputs, expected, tolerance=1e-6):
+    assert np.abs(outputs[0] - expected).max() <= tolerance * max(1, np.abs(expected).max())
+    assert all(np.array_equal(outputs[0], other) for other in outputs[1:])
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 24, 64, 576])
+def test_norms_and_sums_are_near_float64_and_equal_everywhere(n):
+    x, y, b = (random_tensor(name, (n,), 4.0) for name in ("x", "y", "b"))
     exact = x.astype(np.float64)
-    norm = exact / np.sqrt((exact**2).mean() + 1e-5) * y
-    silu = exact / (1 + np.exp(-exact)) * y
-    outputs = {
-        isa: (
-            _kernels.rmsnorm(isa, x, y, 1e-5),
-            _kernels.silu_multiply(isa, x, y),
-            _kernels.add(isa, x, y),
-        )
-        for isa in ISAS
-    }
-    for expected, got in zip((norm, silu, exact + y), outputs["portable"], strict=True):
-        assert np.abs(got - expected).max() <= 1e-6 * max(1, np.abs(expected).max())
-    for isa in OTHER_ISAS:
-        for a, b in zip(outputs[isa], outputs["portable"], strict=True):
-            assert np.array_equal(a, b), isa
+    rms = [_kernels.norm(isa, "rms", x, y, None, 1e-5) for isa in ISAS]
+    assert_near_and_equal(rms, exact / np.sqrt((exact**2).mean() + 1e-5) * y)
+    layer = [_kernels.norm(isa, "layer", x, y, b, 1e-5) for isa in ISAS]
+    assert_near_and_equal(layer, layer_norm(exact) * y + b, 3e-6)
+    bare = [_kernels.norm(isa, "layer", x, y, None, 1e-5) for isa in ISAS]
+    assert_near_and_equal(bare, layer_norm(exact) * y, 3e-6)
+    assert_near_and_equal([_kernels.add(isa, x, y) for isa in ISAS], exact + y)
+
+
+@pytest.mark.parametrize("function", ACTIVATIONS)
+def test_activations_are_near_float64_and_equal_everywhere(function):
+    x = np.concatenate([random_tensor("x", (300,), 12.0), [0, -1e-7, 1e-7, -80, 80, 60000]])
+    x, up = x.astype(np.float32), random_tensor("up", (306,), 2.0)
+    expected = ACTIVATIONS[function](x.astype(np.float64))
+    with np.errstate(over="ignore"):
+        alone = [_kernels.activate(isa, function, x, None, XIELU) for isa in ISAS]
+        gated = [_kernels.activate(isa, function, x, up, XIELU) for isa in ISAS]
+    error = np.abs(alone[0] - expected) / np.maximum(1, np.abs(expected))
+    assert error.max() < 2e-6
+    assert all(np.array_equal(alone[0], other) for other in alone)
+    assert all(np.array_equal(gated[0], other) for other in gated)
+    assert np.array_equal(gated[0], alone[0] * up)
+
+
+def test_a_soft_cap_is_near_float64_and_equal_everywhere():
+    x = random_tensor("capped", (100,), 200.0)
+    expected = 30.0 * np.tanh(x.astype(np.float64) / 30.0)
+    assert_near_and_equal([_kernels.softcap(isa, x, 30.0) for isa in ISAS], expected)
 
 
 def test_silu_of_extremes():
     x = np.array([-1e30, -200, -100, -88, 0, 88, 200, 1e30], np.float32)
     for isa in ISAS:
-        got = _kernels.silu_multiply(isa, x, np.ones_like(x))
+        got = _kernels.activate(isa, "silu", x)
         assert np.isfinite(got).all()
         assert np.array_equal(got[4:], x[4:])
         assert np.abs(got[1:4]).max() < 1e-30
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_read_sum_reads_everything(isa):
+    assert _kernels.read_sum(isa, np.arange(640, dtype=np.float32)) == 640 * 639 / 2
 
 
 @pytest.mark.parametrize("half", [5, 8, 12, 16, 32, 64])

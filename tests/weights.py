@@ -11,14 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from layouts import tensor_shapes
+
 FIXTURES = Path(__file__).parent / "fixtures"
-NORMS = {  # norms of a layer, where they differ from llama's
-    "cohere": ["input_layernorm"],
-    "gemma2": ["input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
-               "post_feedforward_layernorm"],
-    "olmo2": ["post_attention_layernorm", "post_feedforward_layernorm"],
-}  # fmt: skip
-NORMS["gemma3_text"] = NORMS["gemma2"]
 TORCH_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -49,62 +44,27 @@ def random_tensor(name: str, shape: tuple[int, ...], scale: float | None = None)
     return (odd.astype(np.float32) * np.float32(2**-24) * np.float32(scale)).reshape(shape)
 
 
-def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that a checkpoint of this config.json holds."""
-    family, dim, ffn = config["model_type"], config["hidden_size"], config["intermediate_size"]
-    heads = config["num_attention_heads"]
-    kv_heads = config.get("num_key_value_heads") or heads
-    head_dim = config.get("head_dim") or dim // heads
-    q, kv = heads * head_dim, kv_heads * head_dim
-    attention_bias = config.get("attention_bias", False)
-    qkv_bias = attention_bias or family == "qwen2"
-    mlp_bias = config.get("mlp_bias", False)
-    if family == "phi3":
-        linears = {
-            "self_attn.qkv_proj": (q + 2 * kv, dim, False),
-            "self_attn.o_proj": (dim, q, False),
-            "mlp.gate_up_proj": (2 * ffn, dim, False),
-            "mlp.down_proj": (dim, ffn, False),
-        }
-    else:
-        linears = {
-            "self_attn.q_proj": (q, dim, qkv_bias),
-            "self_attn.k_proj": (kv, dim, qkv_bias),
-            "self_attn.v_proj": (kv, dim, qkv_bias),
-            "self_attn.o_proj": (dim, q, attention_bias),
-            "mlp.gate_proj": (ffn, dim, mlp_bias),
-            "mlp.up_proj": (ffn, dim, mlp_bias),
-            "mlp.down_proj": (dim, ffn, mlp_bias),
-        }
-    vectors = {n: dim for n in NORMS.get(family, ["input_layernorm", "post_attention_layernorm"])}
-    if family in ("qwen3", "gemma3_text"):
-        vectors |= {"self_attn.q_norm": head_dim, "self_attn.k_norm": head_dim}
-    if family == "olmo2":
-        vectors |= {"self_attn.q_norm": q, "self_attn.k_norm": kv}
-
-    shapes = {"model.embed_tokens.weight": (config["vocab_size"], dim)}
-    for layer in range(config["num_hidden_layers"]):
-        prefix = f"model.layers.{layer}."
-        shapes |= {prefix + n + ".weight": (length,) for n, length in vectors.items()}
-        shapes |= {prefix + n + ".weight": (r, c) for n, (r, c, _) in linears.items()}
-        shapes |= {prefix + n + ".bias": (r,) for n, (r, _, bias) in linears.items() if bias}
-    shapes["model.norm.weight"] = (dim,)
-    if not config["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (config["vocab_size"], dim)
-    return shapes
+def make_tensor(name: str, shape: tuple[int, ...], around: float) -> np.ndarray:
+    """One tensor of a model, float32; the weights of its norms are `around` 0 or 1."""
+    if "norm" in name or ".ln_" in name:
+        middle = around if name.endswith(".weight") else 0
+        return np.float32(middle) + random_tensor(name, shape, 0.1)
+    if name.endswith("act_fn.eps"):  # xIELU's constants, which checkpoints hold
+        return np.array(-1e-6, np.float32)
+    if name.endswith("act_fn.beta"):
+        return np.asarray(np.float32(0.5) + random_tensor(name, shape, 0.1))
+    return random_tensor(name, shape)
 
 
 def make_tensors(
     config: dict, first_column: dict[str, float] | None = None
 ) -> dict[str, np.ndarray]:
     """Every tensor of the config as float32; `first_column` sets column 0 of those it names."""
-    around = 0 if config["model_type"].startswith("gemma") else 1  # Gemma multiplies by 1 + w
-    tensors = {}
-    for name, shape in tensor_shapes(config).items():
-        if name.endswith("norm.weight"):
-            tensors[name] = np.float32(around) + random_tensor(name, shape, 0.1)
-        else:
-            tensors[name] = random_tensor(name, shape)
+    one_plus = config["model_type"].startswith(("gemma", "nemotron"))  # norms multiply by 1 + w
+    tensors = {
+        name: make_tensor(name, shape, 0 if one_plus else 1)
+        for name, shape in tensor_shapes(config).items()
+    }
     for name, value in (first_column or {}).items():
         tensors[name][..., 0] = value
     return tensors

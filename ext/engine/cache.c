@@ -16,6 +16,7 @@ enum Status cache_create(struct Cache **created, const struct Plan *plan, enum K
     cache->n_kv_heads = plan->n_kv_heads;
     cache->head_width = (plan->head_dim + LANES - 1) / LANES * LANES;
     cache->context = context;
+    cache->ropes = plan->ropes;
     cache->block_bytes = (size_t)2 * BLOCK_POSITIONS * cache->head_width * (format == KV_F32 ? 4 : 2);
     cache->page_bytes = cache->block_bytes * PAGE_BLOCKS * cache->n_kv_heads * cache->n_layers;
     cache->pages = calloc((size_t)context / PAGE_POSITIONS + 1, sizeof *cache->pages);
@@ -38,6 +39,8 @@ void cache_destroy(struct Cache *cache)
 }
 
 int32_t cache_length(const struct Cache *cache) { return cache->length; }
+
+void cache_set_ropes(struct Cache *cache, const struct Rope *ropes) { cache->ropes = ropes; }
 
 size_t cache_bytes(const struct Cache *cache) { return cache->page_bytes * (size_t)cache->n_pages; }
 

@@ -11,6 +11,7 @@ struct Cache {
     int32_t n_pages;
     size_t block_bytes, page_bytes;
     struct Arena *pages;                       /* [⌈context / PAGE_POSITIONS⌉], mapped as they are reached */
+    const struct Rope *ropes;                  /* [n_ropes]: the plan's, or its own */
     int32_t next_position, last_row;           /* of the step being checked */
 };
 

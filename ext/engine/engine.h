@@ -16,9 +16,11 @@ struct Step {
 struct Buffers {
     float *x;                 /* [n_rows, dim_stride]: the residual stream */
     float *projected;         /* [n_rows, projected_stride]: q, k, v of all heads; later what is added to x */
+    float *queries;           /* [n_rows, n_heads, head_width]: normed and turned */
+    float *normed;            /* [n_threads, projected_stride]: a vector on its way, each worker's own */
     float *hidden;            /* [n_rows, hidden_stride]: silu(gate) · up */
     float *attended;          /* [n_rows, attended_stride] */
-    float *cosines, *sines;   /* [n_rows, rope_stride] */
+    float *cosines, *sines;   /* [n_rows, n_ropes, rope_stride] */
     float *partials;          /* [n_tasks, group, LANES + head_width]: a task is (row, kv head, block) */
     float *accumulators;      /* [n_threads, 2, group, LANES + head_width] */
     struct Activation shared; /* [n_rows]: what a matrix reads, dealt out over the workers */
@@ -46,16 +48,27 @@ void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t inde
                   int32_t *first, int32_t *last);
 enum Status buffers_reserve(struct Engine *engine, int32_t n_rows, int32_t n_tasks);
 
-/* forward.c, stages.c: each stage leaves its results to be read after the next barrier */
+/* stages.c, for attention.c */
+static inline int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static inline float *row_of(float *base, int32_t row, int32_t stride) { return base + (size_t)row * (size_t)stride; }
+typedef void fill_fn(struct Worker worker, int32_t row, const void *argument, float *values);
+const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,
+                                 const void *argument);
+void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, int32_t first, int32_t last,
+             float *out, size_t out_stride);
+void apply_norm(struct Worker worker, const struct Norm *norm, const float *x, int32_t width, int32_t n, float *out);
+
+/* forward.c, stages.c, attention.c: each stage leaves its results to be read after the next barrier */
 void forward(struct Worker worker);
 void stage_embed(struct Worker worker);
-const struct Activation *stage_norm(struct Worker worker, const float *weight, const struct Matrix *reader);
+const struct Activation *stage_norm(struct Worker worker, const struct Norm *norm, const struct Matrix *reader);
 const struct Activation *stage_norm_wanted(struct Worker worker);
-const struct Activation *stage_attended(struct Worker worker, const struct Matrix *reader);
+const struct Activation *stage_attended(struct Worker worker, const struct Layer *layer);
 const struct Activation *stage_hidden(struct Worker worker, const struct Matrix *reader);
 void stage_heads(struct Worker worker, int32_t layer, const struct Activation *x);
 void stage_attend(struct Worker worker, int32_t layer);
-void stage_add(struct Worker worker, const struct Matrix *matrix, const struct Activation *x);
+void stage_add(struct Worker worker, const struct Matrix *matrix, const struct Activation *x,
+               const struct Norm *post_norm);
 void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct Activation *x);
 void stage_logits(struct Worker worker, const struct Activation *x);
 

@@ -5,6 +5,12 @@
 
 #include "../runtime/floats.h"
 
+static void mlp(struct Worker worker, const struct Layer *layer)
+{
+    stage_gate_up(worker, layer, stage_norm(worker, &layer->mlp_norm, &layer->up));
+    pool_barrier(worker.engine->pool);                                /* h = act(G · norm(x)) ∘ (U · norm(x)) */
+}
+
 void forward(struct Worker worker)
 {
     const struct Plan *plan = worker.engine->plan;
@@ -14,16 +20,18 @@ void forward(struct Worker worker)
     pool_barrier(pool);
     for (int32_t l = 0; l < plan->n_layers; l++) {
         const struct Layer *layer = &plan->layers[l];
-        stage_heads(worker, l, stage_norm(worker, layer->attention_norm, &layer->qkv));
+        stage_heads(worker, l, stage_norm(worker, &layer->attention_norm, &layer->qkv));
         pool_barrier(pool);                                           /* q, k, v = rope(QKV · norm(x)) */
         stage_attend(worker, l);
         pool_barrier(pool);                                           /* a = softmax(q · K / √d) · V */
-        stage_add(worker, &layer->output, stage_attended(worker, &layer->output));
-        pool_barrier(pool);                                           /* x += O · a */
-        stage_gate_up(worker, layer, stage_norm(worker, layer->mlp_norm, &layer->gate));
-        pool_barrier(pool);                                           /* h = silu(G · norm(x)) ∘ (U · norm(x)) */
-        stage_add(worker, &layer->down, stage_hidden(worker, &layer->down));
-        pool_barrier(pool);                                           /* x += D · h */
+        if (layer->is_parallel)
+            mlp(worker, layer);
+        stage_add(worker, &layer->output, stage_attended(worker, layer), &layer->attention_post_norm);
+        pool_barrier(pool);                                           /* x += norm(O · a) */
+        if (!layer->is_parallel)
+            mlp(worker, layer);
+        stage_add(worker, &layer->down, stage_hidden(worker, &layer->down), &layer->mlp_post_norm);
+        pool_barrier(pool);                                           /* x += norm(D · h) */
     }
     if (worker.engine->step.n_wanted)
         stage_logits(worker, stage_norm_wanted(worker));              /* logits = head · norm(x) */
@@ -70,7 +78,7 @@ static enum Status take_step(struct Engine *engine, const struct Row *rows, int3
     enum Status status = check_rows(engine, rows, n_rows);
     for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++) {
         status = cache_reserve(rows[r].cache, rows[r].position + 1);
-        n_tasks += (rows[r].position / BLOCK_POSITIONS + 1) * engine->plan->n_kv_heads;
+        n_tasks += (rows[r].position / BLOCK_POSITIONS + 1) * engine->plan->n_kv_heads; /* where nothing slides */
     }
     if (status == STATUS_OK)
         status = buffers_reserve(engine, n_rows, n_rows <= TILE_ROWS ? n_tasks : 0);

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-static int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 static void bind_matrix(struct Matrix *matrix, const struct Kernels *kernels)
 {
     matrix->n_bytes = 0;
@@ -21,6 +19,7 @@ void plan_bind(struct Plan *plan, const struct Kernels *kernels)
 {
     bind_matrix(&plan->embedding, kernels);
     bind_matrix(&plan->head, kernels);
+    plan->activate = kernels_activate(kernels, plan->activation);
     for (int32_t l = 0; l < plan->n_layers; l++) {
         struct Layer *layer = &plan->layers[l];
         bind_matrix(&layer->qkv, kernels);
@@ -28,7 +27,7 @@ void plan_bind(struct Plan *plan, const struct Kernels *kernels)
         bind_matrix(&layer->gate, kernels);
         bind_matrix(&layer->up, kernels);
         bind_matrix(&layer->down, kernels);
-        layer->gate.reads_integers |= layer->up.reads_integers;   /* they read one activation */
+        layer->up.reads_integers |= layer->gate.reads_integers;   /* they read one activation */
     }
 }
 
@@ -97,10 +96,12 @@ static size_t carve_buffers(struct Engine *engine, uint8_t *base, int32_t n_rows
         .own = own,
         .x = carve_floats(&carver, n_rows, engine->dim_stride),
         .projected = carve_floats(&carver, n_rows, engine->projected_stride),
+        .queries = carve_floats(&carver, n_rows, engine->plan->n_heads * engine->head_width),
+        .normed = carve_floats(&carver, engine->n_threads, engine->projected_stride),
         .hidden = carve_floats(&carver, n_rows, engine->hidden_stride),
         .attended = carve_floats(&carver, n_rows, engine->attended_stride),
-        .cosines = carve_floats(&carver, n_rows, engine->rope_stride),
-        .sines = carve_floats(&carver, n_rows, engine->rope_stride),
+        .cosines = carve_floats(&carver, n_rows, engine->plan->n_ropes * engine->rope_stride),
+        .sines = carve_floats(&carver, n_rows, engine->plan->n_ropes * engine->rope_stride),
         .partials = carve_floats(&carver, n_tasks, partial),
         .accumulators = carve_floats(&carver, engine->n_threads * 2, partial),
         .shared = carve_activation(&carver, n_rows > TILE_ROWS ? n_rows : 0, engine->activation_stride),

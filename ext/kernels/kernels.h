@@ -7,9 +7,10 @@
 /* Vectors are padded to 16 floats with zeros unless a line says otherwise. */
 typedef void quantize_fn(const float *x, int32_t n_columns /* a multiple of GROUP */, int8_t *q,
                          float *scales /* [n_columns / GROUP] */, int32_t *minus_sums);
-typedef void rmsnorm_fn(const float *x, const float *weight, int32_t n, float epsilon, float *out);
+typedef void norm_fn(const float *x, const float *weight, const float *bias /* or NULL */, int32_t width,
+                     int32_t n /* numbers among the width, the others being zeros */, float epsilon, float *out);
 typedef void rope_fn(float *head, const float *cosines, const float *sines, int32_t half);
-typedef void silu_multiply_fn(const float *gate, const float *up, int32_t n, float *out);
+typedef void softcap_fn(float *x, int32_t n, float cap);   /* cap · tanh(x / cap) */
 typedef void add_fn(float *x, const float *y, int32_t n);
 
 /* A cache block: K [BLOCK_POSITIONS / 16, dim, 16], then V [BLOCK_POSITIONS, dim]; dim a multiple of 16. */
@@ -20,7 +21,9 @@ typedef void store_kv_fn(const float *key, const float *value, int32_t dim, int3
 enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_OUT = LANES };
 typedef void attend_block_fn(const float *queries /* [n_heads, dim] */, int32_t n_heads, int32_t dim,
                              const void *block, int32_t first, int32_t last /* visible: first ≤ p < last */,
-                             float scale, float *partials /* [n_heads, LANES + dim] */);
+                             float scale, float softcap /* 0: none */, float *partials /* [n_heads, LANES + dim] */);
+/* The sum of n floats (a multiple of 64), for measuring how fast memory can be read at all. */
+typedef float read_sum_fn(const float *x, size_t n);
 typedef void merge_partial_fn(float *into, const float *partial, int32_t dim);
 typedef void finish_partial_fn(const float *partial, int32_t dim, float *out /* [dim] */);
 
@@ -30,6 +33,18 @@ struct Kernels {
 #undef KERNEL
     const char *isa;
 };
+
+static inline activate_fn *kernels_activate(const struct Kernels *kernels, enum ActivationFunction function)
+{
+    switch (function) {
+    case ACTIVATION_SILU: return kernels->silu;
+    case ACTIVATION_GELU_TANH: return kernels->gelu_tanh;
+    case ACTIVATION_GELU: return kernels->gelu;
+    case ACTIVATION_RELU2: return kernels->relu2;
+    case ACTIVATION_XIELU: return kernels->xielu;
+    default: return NULL;
+    }
+}
 
 static inline matmul_fn *kernels_matmul(const struct Kernels *kernels, enum FormatId format)
 {

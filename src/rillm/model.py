@@ -10,10 +10,9 @@ from rillm.checkpoint import hub, open_checkpoint
 from rillm.decoding import loop
 from rillm.decoding.sampling import Sampling
 from rillm.engine import available_isas, choose_isa
-from rillm.engine._engine import KV_FORMATS, Engine
+from rillm.engine._engine import KV_FORMATS, Engine, RopeTable
 from rillm.errors import NotEnoughMemory, SessionClosed
-from rillm.families import family_of
-from rillm.plan import make_plan
+from rillm.plan import make_plan, ropes_for
 from rillm.session import Session
 from rillm.weights.formats import canonical
 from rillm.weights.packing import Layout
@@ -35,16 +34,14 @@ class Model:
 
     def __init__(self, checkpoint, *, weights, kv, threads, context):
         self._config = config = checkpoint.config
-        family = family_of(config.model_type)
         self._threads = cpu.Threads(threads, "asked for") if threads else cpu.default_threads()
         if threads is not None and not 1 <= threads <= cpu.MAX_THREADS:
             raise ValueError(f"threads is {threads}, expected 1 to {cpu.MAX_THREADS}")
         self.context_length = config.context_length if context is None else context
-        if not 1 <= self.context_length <= CONTEXT_AT_MOST:
-            raise ValueError(f"context is {self.context_length}, expected 1 to {CONTEXT_AT_MOST}")
+        self._check_context(self.context_length)
         isa = choose_isa()
         layout = Layout()
-        self._plan = make_plan(checkpoint, family, weights, layout)
+        self._plan = make_plan(checkpoint, weights, layout)
         self._kv = self._choose_kv(kv)
         _check_memory(checkpoint.path, layout.n_bytes)
         self._weights = layout.pack(self._threads.count)
@@ -121,9 +118,11 @@ class Model:
         if self._engine is None:
             raise SessionClosed("this model is closed")
         context = self.context_length if context is None else context
-        if not 1 <= context <= CONTEXT_AT_MOST:
-            raise ValueError(f"context is {context}, expected 1 to {CONTEXT_AT_MOST}")
-        return Session(self._engine, self.vocab_size, self._kv, context)
+        self._check_context(context)
+        ropes_for = (
+            self._ropes_for if any(r.depends_on_length for r in self._config.ropes) else None
+        )
+        return Session(self._engine, self.vocab_size, self._kv, context, ropes_for)
 
     def stream(self, prompt: str | Sequence[int], **options) -> Iterator[loop.Piece]:
         """Generate, piece by piece, from a raw prompt (text or ids) in a session of its own.
@@ -185,6 +184,17 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ropes_for(self, length: int):
+        """The key of a length, equal where frequencies are, and what makes their table."""
+        key = tuple(rope.regime(length) for rope in self._config.ropes)
+        return key, lambda: RopeTable(ropes_for(self._config, length))
+
+    def _check_context(self, context: int) -> None:
+        learned = "positions" in self._config.arithmetic.names  # no vector beyond the last one
+        most = self._config.context_length if learned else CONTEXT_AT_MOST
+        if not 1 <= context <= most:
+            raise ValueError(f"context is {context}, expected 1 to {most}")
 
     def _choose_kv(self, kv: str) -> str:
         if kv != "auto":

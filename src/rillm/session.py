@@ -24,7 +24,7 @@ class Session:
         The most positions it can hold. Memory is taken as they are reached.
     """
 
-    def __init__(self, engine, vocab_size: int, kv: str, context: int):
+    def __init__(self, engine, vocab_size: int, kv: str, context: int, ropes_for=None):
         self.context = context
         self._engine = engine
         self._vocab_size = vocab_size
@@ -32,6 +32,8 @@ class Session:
         self._tokens: list[int] = []
         self._last_logits: np.ndarray | None = None
         self._turn = threading.Lock()
+        self._ropes_for = ropes_for  # length -> (key, RopeTable), where turns depend on it
+        self._ropes_key = None
 
     @property
     def position(self) -> int:
@@ -100,6 +102,7 @@ class Session:
         with self._exclusively():
             ids = self._checked(ids)
             before = self._logits_at_end()
+            self._turn_for(self.position + len(ids))
             out = np.full(len(ids), np.nan, np.float32)
             for start in range(0, len(ids), SCORE_ROWS):
                 part = ids[start : start + SCORE_ROWS]
@@ -156,11 +159,27 @@ class Session:
         finally:  # Ctrl-C may come before or after the step: the cache knows
             del self._tokens[self._cache.length :]
 
+    def _turn_for(self, length: int) -> None:
+        """Frequencies of a text of this length; if they are others, all it holds turns anew."""
+        if self._ropes_for is None:
+            return
+        key, table = self._ropes_for(length)
+        if key == self._ropes_key:
+            return
+        held, self._tokens = self._tokens, []
+        self._cache.rewind(0)
+        self._cache.set_ropes(table())
+        self._ropes_key = key
+        for start in range(0, len(held), PREFILL_ROWS):
+            part = held[start : start + PREFILL_ROWS]
+            self._forward(part, [False] * len(part))
+
     def _append(self, ids: list[int], chunk: int | None) -> np.ndarray:
         chunk = PREFILL_ROWS if chunk is None else chunk
         if not 1 <= chunk <= ROWS_PER_STEP:
             raise ValueError(f"chunk is {chunk}, expected 1 to {ROWS_PER_STEP}")
         self._last_logits = None
+        self._turn_for(self.position + len(ids))
         last = len(ids) - 1
         for start in range(0, len(ids), chunk):
             part = ids[start : start + chunk]

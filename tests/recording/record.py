@@ -4,8 +4,12 @@ Run in its own environment (torch 2.13.0, transformers 5.24.0, numpy, safetensor
 
     PYTHONPATH=tests python tests/recording/record.py [CASE ...]
 
-Without names every case is recorded. A new model type is one entry of CASES and, if its tensors
-differ, a line of tensor_shapes in tests/weights.py: a missing or extra tensor stops the recording.
+Without names every case is recorded. A new model type is an entry of CASES and one of LAYOUTS in
+tests/layouts.py: a missing or extra tensor stops the recording.
+
+A fixture holds, in the order of a file's rows, logits at `positions` of one forward over `tokens`.
+Where rotary frequencies depend on the length it also holds `lengths`: a row is then from a forward
+over so many of the tokens.
 """
 
 import copy
@@ -17,145 +21,129 @@ from pathlib import Path
 import torch
 import transformers
 
+from recording.cases import CASES, EPSILONS, SIZES
 from weights import FIXTURES, random_integers, write_model
 
-SIZES = {
-    "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
-    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
-}  # fmt: skip
-LLAMA3_ROPE = {  # head_dim 16: one wavelength below 64/4, two between, five above 64/1
-    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
-    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-}  # fmt: skip
-GEMMA3_ROPE = {
-    "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-}
-ALTERNATING = ["sliding_attention", "full_attention"]
-# Hidden states keep a large first component which no layer reads and the head takes times -2.
-NEGATIVE = {"model.embed_tokens.weight": 8.0, "lm_head.weight": -2.0}
-for norm in ("input_layernorm", "post_attention_layernorm"):
-    NEGATIVE |= {f"model.layers.{layer}.{norm}.weight": 0.0 for layer in range(2)}
-
-# name -> (model_type, what differs from SIZES, further keys of the fixture)
-CASES = {
-    "base": ("llama", {"rms_norm_eps": 1e-3}, {}),  # large enough to be seen when missing
-    "biases": ("llama", {"attention_bias": True, "mlp_bias": True}, {}),
-    "head_dim": ("llama", {"hidden_size": 48, "head_dim": 32}, {}),
-    "head_dim_24": ("llama", {"head_dim": 24}, {}),
-    "tied": ("llama", {"tie_word_embeddings": True}, {}),
-    "llama3_rope": ("llama", {"rope_parameters": LLAMA3_ROPE}, {"config_v4": "rope_type"}),
-    "linear_rope": (
-        "llama",
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
-        {"config_v4": "type"},
-    ),
-    "theta": (
-        "llama",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
-        {"config_v4": None},
-    ),
-    "vocab_negative": ("llama", {"vocab_size": 101}, {"first_column": NEGATIVE}),
-    "mha": ("llama", {"num_key_value_heads": 4}, {}),
-    "odd_sizes": ("llama", {"hidden_size": 40, "intermediate_size": 72, "vocab_size": 131}, {}),
-    "one_layer": ("llama", {"num_hidden_layers": 1}, {}),
-    "long": (
-        "llama",
-        {"num_hidden_layers": 1, "hidden_size": 32, "max_position_embeddings": 1024},
-        {"positions": range(592, 600)},
-    ),
-    "qwen2": ("qwen2", {}, {}),
-    "qwen3": ("qwen3", {"head_dim": 32}, {}),
-    "mistral": ("mistral", {"sliding_window": 16}, {}),
-    "gemma": ("gemma", {"head_dim": 32}, {}),
-    "gemma2": (
-        "gemma2",
-        {"head_dim": 32, "sliding_window": 16, "layer_types": ALTERNATING,
-         "query_pre_attn_scalar": 24,
-         "attn_logit_softcapping": 4.0, "final_logit_softcapping": 5.0},
-        {},
-    ),
-    "gemma3_text": (
-        "gemma3_text",
-        {"head_dim": 32, "sliding_window": 16, "layer_types": ALTERNATING,
-         "query_pre_attn_scalar": 24, "rope_parameters": GEMMA3_ROPE},
-        {},
-    ),
-    "phi3": ("phi3", {}, {}),
-    "granite": (
-        "granite",
-        {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.5,
-         "logits_scaling": 0.75},
-        {},
-    ),
-    "smollm3": ("smollm3", {"no_rope_layers": [1, 0]}, {}),
-    "olmo2": ("olmo2", {}, {}),
-    "cohere": ("cohere", {"logit_scale": 0.5}, {}),
-}  # fmt: skip
+# A few early rows, where errors are easy to follow, some around the windows' ends, and late ones
+POSITIONS = [0, 1, 15, 16, 17, 31, *range(41, 88, 2)]
 
 
 def config_as_written(model_type: str, changes: dict) -> dict:
     """The config.json that transformers writes for a model of these sizes."""
-    config = transformers.AutoConfig.for_model(model_type, **(SIZES | changes))
+    default = transformers.AutoConfig.for_model(model_type)
+    sizes = SIZES if model_type == "llama" else SIZES | EPSILONS
+    sizes = {k: v for k, v in sizes.items() if k in (default.to_dict() | default.attribute_map)}
+    config = transformers.AutoConfig.for_model(model_type, **(sizes | copy.deepcopy(changes)))
     with tempfile.TemporaryDirectory() as folder:
         transformers.AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
         return json.loads((Path(folder) / "config.json").read_text())
 
 
-def config_v4(config: dict, type_key: str | None) -> dict:
+def config_v4(config: dict, changes: dict, type_key: str) -> dict:
     """The same config as transformers 4 wrote it; both must mean the same to transformers 5."""
     old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
-    rope = dict(config["rope_parameters"])
-    old["rope_theta"] = rope.pop("rope_theta")
-    old["rope_scaling"] = None if type_key is None else {type_key: rope.pop("rope_type"), **rope}
-    old |= {"torch_dtype": "float32", "transformers_version": "4.57.0"}
-    # on a copy: transformers writes rope_theta into the rope_scaling it is given
-    read = transformers.AutoConfig.for_model(**copy.deepcopy(old)).rope_parameters
-    assert {k: read[k] for k in config["rope_parameters"]} == config["rope_parameters"], read
+    rope = dict(config.get("rope_parameters", {}))
+    if "full_attention" in rope:  # gemma3_text, olmo3
+        if config["model_type"] == "gemma3_text":
+            old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
+    if rope:
+        theta, partial = "rope_theta", "partial_rotary_factor"
+        if config["model_type"] == "gpt_neox":
+            theta, partial = "rotary_emb_base", "rotary_pct"
+        old[theta] = rope.pop("rope_theta")
+        if "partial_rotary_factor" in rope:
+            old[partial] = rope.pop("partial_rotary_factor")
+        if "original_max_position_embeddings" in old:
+            rope.pop("original_max_position_embeddings", None)
+        kind = rope.pop("rope_type")
+        old["rope_scaling"] = None if kind == "default" else {type_key: kind, **rope}
+    patterned = {k: v for k, v in (old | changes).items() if k != "layer_types"}
+    told = "layer_types" in old and patterned["sliding_window"]  # exaone4 needs them without
+    if told and read(patterned)["layer_types"] == old["layer_types"]:
+        del old["layer_types"]
+    old |= changes | {"torch_dtype": "float32", "transformers_version": "4.57.0"}
+    v4, v5 = read(old), read(config)
+    assert {k: v4[k] for k in v5} == v5, (v4, v5)
     return old
 
 
-def run(config: dict, first_column: dict | None, tokens: list[int]) -> torch.Tensor:
-    """Logits [n_tokens, vocab] with the generated weights: eager attention, float32."""
+def read(config: dict) -> dict:
+    """What transformers understands of a config.json, on a copy as it writes into its argument."""
+    understood = transformers.AutoConfig.for_model(**copy.deepcopy(config)).to_dict()
+    rope = understood.get("rope_parameters") or {}
+    for part in (rope, *rope.values()):
+        if isinstance(part, dict):
+            part.pop("type", None)
+    return {k: v for k, v in understood.items() if k not in ("transformers_version", "dtype")}
+
+
+def run(config: dict, first_column: dict | None, tokens: list[int], dtype=torch.float32):
+    """Logits [n_tokens, vocab] with the generated weights: eager attention."""
     with tempfile.TemporaryDirectory() as folder:
         write_model(folder, {"config": config, "first_column": first_column})
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+            folder, attn_implementation="eager", dtype=dtype, output_loading_info=True
         )
     assert not any(info.values()), info  # no missing, unexpected or mismatched keys
     with torch.no_grad():
         return model.eval()(torch.tensor([tokens]), use_cache=False).logits[0]
 
 
+def rows_of(settings: dict) -> tuple[list[int], list[int] | None]:
+    """Positions of the rows, and the lengths they are recorded at where lengths matter."""
+    if "lengths" not in settings:
+        return list(settings.get("positions", POSITIONS)), None
+    positions, lengths = [], []
+    for n in settings["lengths"]:
+        rows = [p for p in sorted({0, n // 2, n - 2, n - 1}) if p >= 0]
+        positions += rows
+        lengths += [n] * len(rows)
+    return positions, lengths
+
+
 def record(name: str) -> None:
     """Run one case and write its fixture, a row of logits a line."""
-    model_type, changes, extra = CASES[name]
+    model_type, changes, settings = CASES[name]
     config = config_as_written(model_type, changes)
-    # 64 rows: a few early ones, where errors are easy to follow, and all from the middle on
-    positions = list(extra.get("positions", [*range(8), *range(24, 80)]))
-    tokens = [int(z % config["vocab_size"]) for z in random_integers("tokens", positions[-1] + 1)]
-    first_column = extra.get("first_column")
-    logits = run(config, first_column, tokens)[positions]
+    positions, lengths = rows_of(settings)
+    n = max(lengths or [p + 1 for p in positions])
+    tokens = [int(z % config["vocab_size"]) for z in random_integers("tokens", n)]
+    first_column = settings.get("first_column")
+
+    def logits(dtype) -> torch.Tensor:
+        forwards = {
+            n: run(config, first_column, tokens[:n], dtype) for n in set(lengths or [len(tokens)])
+        }
+        at = lengths or [len(tokens)] * len(positions)
+        return torch.stack([forwards[n][p] for p, n in zip(positions, at, strict=True)])
+
+    golden = logits(torch.float32)
+    rounding = (golden - logits(torch.float64)).abs().max()
+    assert rounding < 3e-5, f"{name}: float32 and float64 differ by {rounding}"
+
     fixture = {
         "recorded_with": {"transformers": transformers.__version__, "torch": torch.__version__},
         "config": config,
     }
-    if "config_v4" in extra:
-        fixture["config_v4"] = config_v4(config, extra["config_v4"])
+    old = settings.get("config_v4", {})
+    if old is not False:
+        fixture["config_v4"] = config_v4(config, old, settings.get("type_key", "rope_type"))
     if first_column:
         fixture["first_column"] = first_column
-        assert logits.max() < 0, f"{name}: a logit is not negative: {logits.max()}"
+        assert golden.max() < 0, f"{name}: a logit is not negative: {golden.max()}"
     fixture |= {"tokens": tokens, "positions": positions}
+    if lengths:
+        fixture["lengths"] = lengths
 
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in fixture.items()]
-    rounded = [[float(f"{x:.7g}") for x in row] for row in logits.tolist()]
+    rounded = [[float(f"{x:.7g}") for x in row] for row in golden.tolist()]
     rows = [json.dumps(row, separators=(",", ":")) for row in rounded]
     lines.append(' "logits": [\n' + ",\n".join(rows) + "\n ]")
     file = FIXTURES / f"{name}.json"
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    size, mean, largest = file.stat().st_size, logits.abs().mean(), logits.abs().max()
-    print(f"{name}: {size} bytes, |logit| mean {mean:.2f}, max {largest:.2f}")
+    size, mean, largest = file.stat().st_size, golden.abs().mean(), golden.abs().max()
+    print(f"{name}: {size} bytes, |logit| {mean:.2f} to {largest:.2f}, rounding {rounding:.0e}")
 
 
 if __name__ == "__main__":

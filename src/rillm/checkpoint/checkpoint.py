@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rillm.checkpoint import gguf, hub, safetensors
-from rillm.checkpoint.config import Config, read_config, read_json, token_ids
+from rillm.checkpoint.config import Config, read_config
 from rillm.checkpoint.gguf_config import config_from_gguf
 from rillm.checkpoint.gguf_tokenizer import tokenizer_from_gguf
+from rillm.checkpoint.keys import read_json, token_ids
 from rillm.checkpoint.mapped import Tensor
 from rillm.checkpoint.tokenizer import Tokenizer, has_tokenizer, read_tokenizer, tokenizer_config
 from rillm.errors import MalformedFile, ModelNotFound

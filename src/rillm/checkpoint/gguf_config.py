@@ -2,9 +2,11 @@
 
 from collections.abc import Container
 
-from rillm.checkpoint.config import Config, Rope, check_model_type, even_share
+from rillm.checkpoint.config import Config, config_from_json
 from rillm.checkpoint.metadata import Metadata
+from rillm.checkpoint.rope_config import Rope
 from rillm.errors import MalformedFile, UnknownRopeType, UnsupportedConfig
+from rillm.families import family_of
 
 # options of other members of the llama clan that change the arithmetic: (key, value of no effect)
 _WITHOUT_EFFECT = (
@@ -33,9 +35,8 @@ def config_from_gguf(metadata: Metadata, tensor_names: Container[str]) -> Config
     MalformedFile, UnknownArchitecture, UnknownRopeType, UnsupportedConfig
     """
     file = metadata.file
-    model_type = check_model_type(
-        file, "general.architecture", metadata.text("general.architecture")
-    )
+    model_type = metadata.text("general.architecture")
+    family_of(model_type, file)
     for name, none in _WITHOUT_EFFECT:
         get = {int: metadata.integer, float: metadata.number, bool: metadata.flag}[type(none)]
         if (value := get(key := f"{model_type}.{name}", none)) != none:
@@ -45,33 +46,33 @@ def config_from_gguf(metadata: Metadata, tensor_names: Container[str]) -> Config
         return metadata.integer(f"{model_type}.{name}", *default)
 
     dim, n_heads = integer("embedding_length"), integer("attention.head_count")
-    head_dim = integer("attention.key_length", 0) or even_share(file, dim, n_heads)
+    head_dim = integer("attention.key_length", 0)
     for name in ("attention.value_length", "rope.dimension_count"):
-        if (value := integer(name, head_dim)) != head_dim:
+        own = head_dim or (dim // n_heads if n_heads > 0 else 0)
+        if (value := integer(name, own)) != own:
             raise UnsupportedConfig(
-                f"{file}: {model_type}.{name} is {value}, expected the key length {head_dim}"
+                f"{file}: {model_type}.{name} is {value}, expected the key length {own}"
             )
-    vocab_size = vocab_size_of(metadata)
-    return Config(
-        file=file,
-        model_type=model_type,
-        vocab_size=vocab_size,
-        dim=dim,
-        n_layers=integer("block_count"),
-        n_heads=n_heads,
-        n_kv_heads=integer("attention.head_count_kv", n_heads),
-        head_dim=head_dim,
-        ffn_dim=integer("feed_forward_length"),
-        norm_eps=metadata.number(f"{model_type}.attention.layer_norm_rms_epsilon"),
-        activation="silu",
-        tied="output.weight" not in tensor_names,
-        attention_bias="blk.0.attn_q.bias" in tensor_names,
-        mlp_bias="blk.0.ffn_up.bias" in tensor_names,
-        context_length=integer("context_length"),
-        rope=_rope(metadata, model_type),
-        eos_token_ids=tuple(dict.fromkeys(special_ids(metadata, _ENDS).values())),
-        bos_token_id=special_ids(metadata, ("bos",)).get("bos"),
-    )
+    ends = special_ids(metadata, _ENDS).values()
+    raw = {
+        "model_type": model_type,
+        "vocab_size": vocab_size_of(metadata),
+        "hidden_size": dim,
+        "num_hidden_layers": integer("block_count"),
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": integer("attention.head_count_kv", n_heads),
+        "head_dim": head_dim or None,
+        "intermediate_size": integer("feed_forward_length"),
+        "rms_norm_eps": metadata.number(f"{model_type}.attention.layer_norm_rms_epsilon"),
+        "tie_word_embeddings": "output.weight" not in tensor_names,
+        "attention_bias": "blk.0.attn_q.bias" in tensor_names,
+        "mlp_bias": "blk.0.ffn_up.bias" in tensor_names,
+        "max_position_embeddings": integer("context_length"),
+        "rope_parameters": _rope(metadata, model_type),
+        "eos_token_id": list(dict.fromkeys(ends)),
+        "bos_token_id": special_ids(metadata, ("bos",)).get("bos"),
+    }
+    return config_from_json(file, raw)
 
 
 def vocab_size_of(metadata: Metadata) -> int:
@@ -97,7 +98,7 @@ def special_ids(metadata: Metadata, names: tuple[str, ...] = _SPECIAL) -> dict[s
     return ids
 
 
-def _rope(metadata: Metadata, model_type: str) -> Rope:
+def _rope(metadata: Metadata, model_type: str) -> dict:
     theta = metadata.number(f"{model_type}.rope.freq_base", Rope.theta)
     factor = metadata.number(f"{model_type}.rope.scaling.factor", 0.0)
     factor = factor or metadata.number(f"{model_type}.rope.scale_linear", 0.0)  # the older key
@@ -105,4 +106,5 @@ def _rope(metadata: Metadata, model_type: str) -> Rope:
     kind = metadata.text(key, "linear" if factor else "none")
     if kind not in ("none", "linear"):
         raise UnknownRopeType(f"{metadata.file}: {key} is {kind!r}, expected 'none' or 'linear'")
-    return Rope("linear", theta, factor) if kind == "linear" else Rope(theta=theta)
+    scaling = {"rope_type": "linear", "factor": factor} if kind == "linear" else {}
+    return {"rope_theta": theta, **scaling}

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rillm.checkpoint.config import read_json
+from rillm.checkpoint.keys import read_json
 from rillm.errors import MalformedFile, UnsupportedTokenizer
 
 

@@ -55,16 +55,35 @@ cdef extern from "rillm.h" nogil:
         Segment *segments
         const float *bias
         int32_t n_segments, n_panels, n_columns
-    struct Layer:
-        const float *attention_norm
-        const float *mlp_norm
-        Matrix qkv, output, gate, up, down
-    struct Plan:
-        int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size
-        float norm_eps, attention_scale
+    enum NormKind:
+        NORM_NONE, NORM_RMS, NORM_LAYER
+    struct Norm:
+        NormKind kind
+        float epsilon
+        const float *weight
+        const float *bias
+    struct Rope:
         const float *inverse_frequencies
-        const float *final_norm
-        Matrix embedding, head
+        int32_t n_pairs
+        float amplitude
+    enum ActivationFunction:
+        pass
+    struct Layer:
+        Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm, q_norm, k_norm
+        Matrix qkv, output, gate, up, down
+        const float *activation_parameters
+        float attention_scale
+        int32_t rope, window
+        bint is_parallel, norms_whole_qk, norms_after_rope
+    struct Plan:
+        int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size, n_ropes
+        ActivationFunction activation
+        float attention_softcap, position_scale
+        int32_t position_scale_context
+        float embedding_scale, residual_scale, logit_scale, logit_softcap, qkv_clip
+        const Rope *ropes
+        Norm final_norm
+        Matrix embedding, head, positions
         Layer *layers
 
     struct Arena:
@@ -80,6 +99,7 @@ cdef extern from "rillm.h" nogil:
     void cache_destroy(CCache *cache) noexcept
     int32_t cache_length(const CCache *cache) noexcept
     Status cache_rewind(CCache *cache, int32_t length) noexcept
+    void cache_set_ropes(CCache *cache, const Rope *ropes) noexcept
     size_t cache_bytes(const CCache *cache) noexcept
     void cache_fill_unseen(CCache *cache, uint8_t byte) noexcept
 

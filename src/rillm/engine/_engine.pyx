@@ -16,6 +16,8 @@ ISA_NAMES = tuple(isa_names[i].decode() for i in range(N_ISAS))
 FORMAT_NAMES = tuple(formats[i].name.decode() for i in range(N_FORMATS))
 SOURCE_KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 KV_FORMATS = {"f32": KV_F32, "f16": KV_F16}
+NORM_KINDS = ("none", "rms", "layer")
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu2", "xielu")
 
 
 cdef int check(Status status) except -1:
@@ -163,6 +165,28 @@ cdef class Weights:
         return values, floats[0], floats[1] if c_format.minimum else None
 
 
+cdef class RopeTable:
+    """Frequencies of each kind of layer: a sequence of (float32 [n_pairs], amplitude)."""
+    cdef Rope *ropes
+    cdef list kept
+
+    def __cinit__(self, described):
+        cdef const float[::1] frequencies
+        self.kept = []
+        self.ropes = <Rope *>calloc(<size_t>max(len(described), 1), sizeof(Rope))
+        if self.ropes == NULL:
+            raise MemoryError
+        for i, (values, amplitude) in enumerate(described):
+            self.kept.append(np.array(values, np.float32))
+            frequencies = self.kept[i]
+            self.ropes[i].inverse_frequencies = &frequencies[0]
+            self.ropes[i].n_pairs = <int32_t>frequencies.shape[0]
+            self.ropes[i].amplitude = amplitude
+
+    def __dealloc__(self):
+        free(self.ropes)
+
+
 cdef class Engine:
     """A plan bound to weights, an instruction set and threads.
 
@@ -173,6 +197,7 @@ cdef class Engine:
     cdef Segment *segments
     cdef int32_t n_segments
     cdef Weights weights
+    cdef RopeTable ropes
     cdef readonly str isa
     cdef readonly int n_threads
 
@@ -189,25 +214,28 @@ cdef class Engine:
         self.plan.head_dim = plan.head_dim
         self.plan.ffn_dim = plan.ffn_dim
         self.plan.vocab_size = plan.vocab_size
-        self.plan.norm_eps = plan.norm_eps
-        self.plan.attention_scale = plan.attention_scale
-        self.plan.inverse_frequencies = self.vector(plan.inverse_frequencies)
-        self.plan.final_norm = self.vector(plan.final_norm)
+        self.plan.activation = <ActivationFunction><int>ACTIVATIONS.index(plan.activation)
+        self.plan.position_scale = plan.position_scale
+        self.plan.position_scale_context = plan.position_scale_context
+        self.plan.attention_softcap = plan.attention_softcap
+        self.plan.embedding_scale = plan.embedding_scale
+        self.plan.residual_scale = plan.residual_scale
+        self.plan.logit_scale = plan.logit_scale
+        self.plan.logit_softcap = plan.logit_softcap
+        self.plan.qkv_clip = plan.qkv_clip
+        self.plan.n_ropes = len(plan.ropes)
+        self.ropes = RopeTable(plan.ropes)
+        self.plan.ropes = self.ropes.ropes
+        self.plan.final_norm = self.norm(plan.final_norm)
         self.plan.layers = <Layer *>calloc(<size_t>max(len(plan.layers), 1), sizeof(Layer))
         self.segments = <Segment *>calloc(<size_t>plan.n_segments, sizeof(Segment))
         if self.plan.layers == NULL or self.segments == NULL:
             raise MemoryError
         self.set_matrix(&self.plan.embedding, plan.embedding)
+        self.set_matrix(&self.plan.positions, plan.positions)
         self.set_matrix(&self.plan.head, plan.head)
         for l in range(self.plan.n_layers):
-            layer = plan.layers[l]
-            self.plan.layers[l].attention_norm = self.vector(layer.attention_norm)
-            self.plan.layers[l].mlp_norm = self.vector(layer.mlp_norm)
-            self.set_matrix(&self.plan.layers[l].qkv, layer.qkv)
-            self.set_matrix(&self.plan.layers[l].output, layer.output)
-            self.set_matrix(&self.plan.layers[l].gate, layer.gate)
-            self.set_matrix(&self.plan.layers[l].up, layer.up)
-            self.set_matrix(&self.plan.layers[l].down, layer.down)
+            self.set_layer(&self.plan.layers[l], plan.layers[l])
         check(engine_create(&self.engine, &self.plan, kernels, n_threads))
 
     def __dealloc__(self):
@@ -220,7 +248,40 @@ cdef class Engine:
             return NULL
         return <const float *>(self.weights.arena.base + <size_t>offset)
 
+    cdef Norm norm(self, described):
+        cdef Norm norm
+        norm.kind, norm.epsilon, norm.weight, norm.bias = NORM_NONE, 0, NULL, NULL
+        if described is not None:
+            norm.kind = <NormKind><int>NORM_KINDS.index(described.kind)
+            norm.epsilon = described.epsilon
+            norm.weight = self.vector(described.weight)
+            norm.bias = self.vector(described.bias)
+        return norm
+
+    cdef int set_layer(self, Layer *layer, described) except -1:
+        layer.attention_norm = self.norm(described.attention_norm)
+        layer.attention_post_norm = self.norm(described.attention_post_norm)
+        layer.mlp_norm = self.norm(described.mlp_norm)
+        layer.mlp_post_norm = self.norm(described.mlp_post_norm)
+        layer.q_norm = self.norm(described.q_norm)
+        layer.k_norm = self.norm(described.k_norm)
+        layer.activation_parameters = self.vector(described.activation_parameters)
+        layer.attention_scale = described.attention_scale
+        layer.rope = described.rope
+        layer.window = described.window
+        layer.is_parallel = described.is_parallel
+        layer.norms_whole_qk = described.norms_whole_qk
+        layer.norms_after_rope = described.norms_after_rope
+        self.set_matrix(&layer.qkv, described.qkv)
+        self.set_matrix(&layer.output, described.output)
+        self.set_matrix(&layer.gate, described.gate)
+        self.set_matrix(&layer.up, described.up)
+        self.set_matrix(&layer.down, described.down)
+        return 0
+
     cdef int set_matrix(self, Matrix *matrix, described) except -1:
+        if described is None:
+            return 0
         matrix.segments = self.segments + self.n_segments
         matrix.bias = self.vector(described.bias)
         matrix.n_columns = described.n_columns
@@ -284,6 +345,7 @@ cdef class Cache:
     """Keys and values of one session: at most `context` positions, pages taken as they are reached."""
     cdef CCache *cache
     cdef readonly Engine engine
+    cdef RopeTable ropes
     cdef readonly int context
     cdef readonly str format
 
@@ -313,6 +375,11 @@ cdef class Cache:
     @property
     def n_bytes(self):
         return cache_bytes(self.open_cache())
+
+    def set_ropes(self, RopeTable ropes):
+        """Turns keys and queries by these frequencies from now on; keys already stored stay as they are."""
+        cache_set_ropes(self.open_cache(), ropes.ropes)
+        self.ropes = ropes
 
     def rewind(self, int32_t length):
         check(cache_rewind(self.open_cache(), length))

@@ -14,18 +14,29 @@ cdef extern from "kernels/kernels.h" nogil:
     ctypedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_panels, int32_t n_columns,
                             const Activation *x, int32_t first_row, int32_t n_rows, float *out,
                             size_t out_stride) noexcept
+    ctypedef void activate_fn(const float *x, const float *up, int32_t n, const float *parameters,
+                              float *out) noexcept
     ctypedef struct Table "struct Kernels":
         void (*quantize)(const float *x, int32_t n_columns, int8_t *q, float *scales, int32_t *minus_sums) noexcept
-        void (*rmsnorm)(const float *x, const float *weight, int32_t n, float epsilon, float *out) noexcept
+        void (*norm_rms)(const float *x, const float *weight, const float *bias, int32_t width, int32_t n,
+                         float epsilon, float *out) noexcept
+        void (*norm_layer)(const float *x, const float *weight, const float *bias, int32_t width, int32_t n,
+                           float epsilon, float *out) noexcept
         void (*rope_half)(float *head, const float *cosines, const float *sines, int32_t half) noexcept
-        void (*silu_multiply)(const float *gate, const float *up, int32_t n, float *out) noexcept
+        activate_fn *silu
+        activate_fn *gelu_tanh
+        activate_fn *gelu
+        activate_fn *relu2
+        activate_fn *xielu
+        void (*softcap)(float *x, int32_t n, float cap) noexcept
+        float (*read_sum)(const float *x, size_t n) noexcept nogil
         void (*add)(float *x, const float *y, int32_t n) noexcept
         void (*store_kv_f32)(const float *key, const float *value, int32_t dim, int32_t position, void *block) noexcept
         void (*store_kv_f16)(const float *key, const float *value, int32_t dim, int32_t position, void *block) noexcept
         void (*attend_block_f32)(const float *queries, int32_t n_heads, int32_t dim, const void *block, int32_t first,
-                                 int32_t last, float scale, float *partials) noexcept
+                                 int32_t last, float scale, float softcap, float *partials) noexcept
         void (*attend_block_f16)(const float *queries, int32_t n_heads, int32_t dim, const void *block, int32_t first,
-                                 int32_t last, float scale, float *partials) noexcept
+                                 int32_t last, float scale, float softcap, float *partials) noexcept
         void (*merge_partial)(float *into, const float *partial, int32_t dim) noexcept
         void (*finish_partial)(const float *partial, int32_t dim, float *out) noexcept
         matmul_fn *matmul_f32
@@ -119,10 +130,17 @@ def matmul(isa, format, const uint8_t[::1] panels, size_t stride, int32_t n_pane
     return out
 
 
-def rmsnorm(isa, x, weight, float epsilon):
-    """float32 [n] → float32 [n]."""
+def norm(isa, kind, x, weight, bias, float epsilon):
+    """kind "rms" or "layer"; float32 [n] → float32 [n]; bias may be None."""
     cdef float[:, ::1] c_x = _padded(x, LANES), c_weight = _padded(weight, LANES), out = _padded(x, LANES)
-    table(isa).rmsnorm(&c_x[0, 0], &c_weight[0, 0], <int32_t>len(x), epsilon, &out[0, 0])
+    cdef float[:, ::1] c_bias = _padded(weight if bias is None else bias, LANES)
+    cdef const Table *kernels = table(isa)
+    cdef const float *bias_or_null = NULL if bias is None else &c_bias[0, 0]
+    cdef int32_t width = <int32_t>c_x.shape[1], n = <int32_t>len(x)
+    if kind == "rms":
+        kernels.norm_rms(&c_x[0, 0], &c_weight[0, 0], bias_or_null, width, n, epsilon, &out[0, 0])
+    else:
+        kernels.norm_layer(&c_x[0, 0], &c_weight[0, 0], bias_or_null, width, n, epsilon, &out[0, 0])
     return np.asarray(out)[0, :len(x)]
 
 
@@ -135,11 +153,45 @@ def rope_half(isa, head, cosines, sines):
     return out
 
 
-def silu_multiply(isa, gate, up):
-    """silu(gate) · up, float32 [n]."""
-    cdef float[:, ::1] c_gate = _padded(gate, LANES), c_up = _padded(up, LANES), out = _padded(gate, LANES)
-    table(isa).silu_multiply(&c_gate[0, 0], &c_up[0, 0], <int32_t>c_gate.shape[1], &out[0, 0])
-    return np.asarray(out)[0, :len(gate)]
+def activate(isa, str function, x, up=None, parameters=()):
+    """activation(x), times up where given: float32 [n]."""
+    cdef const Table *kernels = table(isa)
+    cdef activate_fn *apply
+    if function == "silu":
+        apply = kernels.silu
+    elif function == "gelu_tanh":
+        apply = kernels.gelu_tanh
+    elif function == "gelu":
+        apply = kernels.gelu
+    elif function == "relu2":
+        apply = kernels.relu2
+    elif function == "xielu":
+        apply = kernels.xielu
+    else:
+        raise ValueError(f"unknown activation {function!r}")
+    cdef float[:, ::1] c_x = _padded(x, LANES), c_up = _padded(x if up is None else up, LANES), out = _padded(x, LANES)
+    cdef float[:, ::1] c_parameters = _padded([*parameters, 0.0], LANES)
+    apply(&c_x[0, 0], NULL if up is None else &c_up[0, 0], <int32_t>c_x.shape[1],
+          &c_parameters[0, 0], &out[0, 0])
+    return np.asarray(out)[0, :len(x)]
+
+
+def softcap(isa, x, float cap):
+    """cap · tanh(x / cap), float32 [n]."""
+    cdef float[:, ::1] out = _padded(x, LANES)
+    table(isa).softcap(&out[0, 0], <int32_t>out.shape[1], cap)
+    return np.asarray(out)[0, :len(x)]
+
+
+def read_sum(isa, const float[::1] x):
+    """Reads x once, as fast as memory allows; the length is a multiple of 64. Releases the GIL."""
+    cdef const Table *kernels = table(isa)
+    cdef float total
+    if x.shape[0] == 0 or x.shape[0] % 64:
+        raise ValueError(f"{x.shape[0]} floats are not a multiple of 64")
+    with nogil:
+        total = kernels.read_sum(&x[0], <size_t>x.shape[0])
+    return total
 
 
 def add(isa, x, y):
@@ -149,7 +201,7 @@ def add(isa, x, y):
     return np.asarray(c_x)[0, :len(x)]
 
 
-def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float scale, int unseen_byte=0xff):
+def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float scale, float softcap=0.0, int unseen_byte=0xff):
     """Attention of heads over positions first ≤ p < last of consecutive blocks, merged in order.
 
     queries : float32 [n_heads, dim], dim a multiple of 16; keys, values : float32 [n_positions, dim].
@@ -173,10 +225,10 @@ def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float sc
         into = sums if b == first_block else partials
         if f32:
             kernels.attend_block_f32(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
-                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, &into[0, 0])
+                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, softcap, &into[0, 0])
         else:
             kernels.attend_block_f16(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
-                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, &into[0, 0])
+                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, softcap, &into[0, 0])
         if b > first_block:
             for h in range(n_heads):
                 kernels.merge_partial(&sums[h, 0], &partials[h, 0], dim)

@@ -1,16 +1,22 @@
 """The model types rillm knows, one file each; `family_of` finds one by name."""
 
 from importlib import import_module
+from pathlib import Path
 
 from rillm.errors import UnknownArchitecture
 from rillm.families.base import Family
 
-MODEL_TYPES = ("llama",)
+_NO_FAMILY = {"__init__", "base", "rope"}
+MODEL_TYPES = tuple(
+    sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _NO_FAMILY)
+)
 
 
-def family_of(model_type: str) -> Family:
-    """The family of a model type; raises UnknownArchitecture naming the known ones."""
+def family_of(model_type: str | None, file: Path) -> Family:
+    """The family of a model type; raises UnknownArchitecture naming the file and the known ones."""
     if model_type not in MODEL_TYPES:
         known = ", ".join(MODEL_TYPES)
-        raise UnknownArchitecture(f"model type {model_type!r} is unknown; known are {known}")
+        raise UnknownArchitecture(
+            f"{file}: the model type is {model_type!r}, expected one of: {known}"
+        )
     return import_module(f"rillm.families.{model_type}").FAMILY

@@ -1,9 +1,24 @@
-"""A family is data: what the tensors of a model type are called, and how they are laid out."""
+"""A family is data: what a model type's tensors are called, and which arithmetic they enter.
 
-from collections.abc import Mapping
+Wherever a field may be a `Key`, its value is read from config.json; else it is the same for all
+models of the type. Which slots have a name decides which norms and matrices a layer has.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-# slot -> name in a Hugging Face folder; {} is the layer. Biases are named after their weights.
+
+@dataclass(frozen=True)
+class Key:
+    """A value of config.json: raw[name] ** power, or `default` where it is absent or null."""
+
+    name: str
+    default: Any = None
+    power: float = 1
+
+
+# slot -> name in a Hugging Face folder; {} is the layer. A bias is named after its weight.
 LLAMA_NAMES = {
     "embedding": "model.embed_tokens.weight",
     "attention_norm": "model.layers.{}.input_layernorm.weight",
@@ -17,6 +32,15 @@ LLAMA_NAMES = {
     "down": "model.layers.{}.mlp.down_proj.weight",
     "final_norm": "model.norm.weight",
     "head": "lm_head.weight",
+}
+QK_NORM_NAMES = {
+    "q_norm": "model.layers.{}.self_attn.q_norm.weight",
+    "k_norm": "model.layers.{}.self_attn.k_norm.weight",
+}
+# norms of what attention and MLP add, instead of or beside those of what they read
+POST_NORM_NAMES = {
+    "attention_post_norm": "model.layers.{}.post_attention_layernorm.weight",
+    "mlp_post_norm": "model.layers.{}.post_feedforward_layernorm.weight",
 }
 
 # slot -> name in a GGUF file
@@ -37,21 +61,114 @@ GGUF_NAMES = {
 }
 
 
+def without(names: Mapping[str, str], *slots: str) -> dict[str, str]:
+    """The names without some slots."""
+    return {slot: name for slot, name in names.items() if slot not in slots}
+
+
 @dataclass(frozen=True)
 class Family:
-    """One model type.
+    """One model type; the defaults are Llama's.
 
     Attributes
     ----------
-    model_type : str
-        As config.json and GGUF's general.architecture name it.
-    names, gguf_names : mapping
-        Slot to tensor name, ``{}`` standing for the layer.
+    names : mapping
+        Slot to tensor name. Slots beside `LLAMA_NAMES`: q_norm, k_norm, attention_post_norm,
+        mlp_post_norm, qkv (instead of q, k, v), gate_up (instead of gate, up), positions,
+        activation_parameters. A layer without gate applies the activation to up alone.
+    gguf_names : mapping or None
+        The same in GGUF files; None: not read from GGUF.
     gguf_pairs : bool
         GGUF files hold the rows of q and k as (i, i + half) pairs side by side.
+    config_keys : mapping
+        Llama's key to the one by which this type's config.json calls it.
+    norm : str
+        "rms" or "layer".
+    norm_offset : float
+        What is added to norm weights: 1 where files store w − 1.
+    norm_epsilon : Key or float
+    norm_bias, norm_weight : bool
+        Whether the norms have such vectors.
+    qk_norm : str
+        Of q and k where they are named: "head" (one weight for all heads), "heads" (one each), or
+        "whole" (over all heads together). qk_norm_after_rope: turned first. qk_norm_bias: with one.
+    attention_bias, output_bias, mlp_bias, head_bias : Key or bool
+        Of q, k, v; of the output; of the MLP; of the head.
+    activation : Key or str
+        A name of `ACTIVATIONS`.
+    parallel : Key or bool
+        Attention and MLP read the same x.
+    rotary_pairs : bool
+        Files hold the pairs of a turn side by side (interleaved), not half a head apart.
+    rotary_share : Key or float
+        The part of a head that turns.
+    rope_layers : callable(config.json as dict, n_layers) -> sequence of bool, or None: all turn.
+    window : Key or None
+        Positions that a sliding layer sees, its own included.
+    sliding_layers : callable(config.json as dict, n_layers) -> sequence of bool
+        Which layers slide; default: as layer_types says, else all.
+    fused : str
+        How rows of qkv follow: "blocks" (all q, all k, all v) or "heads" (q, k, v of each head).
+    transposed : bool
+        Matrices of layers are stored [columns, rows].
+    scales_by_layer : Key or bool
+        Layer i divides its scores by i + 1.
+    sliding_rope_is_plain : bool
+        A scaling of positions that names no layer type is not for sliding layers.
+    names_if, names_unless : mapping
+        A flag of config.json to the names that a model has where it is true, or is not.
+    defaults : mapping
+        Values of keys that a config.json may leave out (null is not leaving out).
+    rope_defaults : mapping
+        rope_parameters where neither they nor rope_scaling are given.
+    refused : mapping
+        Keys of config.json and the only values that are computed.
     """
 
     model_type: str
     names: Mapping[str, str] = field(default_factory=lambda: LLAMA_NAMES)
-    gguf_names: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
+    gguf_names: Mapping[str, str] | None = None
     gguf_pairs: bool = False
+    config_keys: Mapping[str, str] = field(default_factory=dict)
+    norm: str = "rms"
+    norm_offset: float = 0.0
+    norm_epsilon: Key | float = Key("rms_norm_eps", 1e-6)
+    norm_bias: bool = False
+    norm_weight: bool = True
+    qk_norm: str = "head"
+    qk_norm_after_rope: bool = False
+    attention_bias: Key | bool = Key("attention_bias", False)
+    output_bias: Key | bool = Key("attention_bias", False)
+    mlp_bias: Key | bool = Key("mlp_bias", False)
+    head_bias: Key | bool = False
+    activation: Key | str = Key("hidden_act", "silu")
+    tied: Key | bool = Key("tie_word_embeddings", False)
+    parallel: Key | bool = False
+    rotary_pairs: bool = False
+    rotary_share: Key | float = 1.0
+    rope_theta: float | None = 10000.0
+    rope_layers: Callable[[dict, int], list[bool]] | None = None
+    window: Key | None = None
+    sliding_layers: Callable[[dict, int], list[bool]] | None = None
+    attention_scale: Key | float | None = None
+    attention_softcap: Key | float = 0.0
+    embedding_scale: Key | float = 1.0
+    residual_scale: Key | float = 1.0
+    logit_scale: Key | float = 1.0
+    logit_softcap: Key | float = 0.0
+    qkv_clip: Key | float = 0.0
+    fused: str = "blocks"
+    transposed: bool = False
+    scales_by_layer: Key | bool = False
+    sliding_rope_is_plain: bool = False
+    qk_norm_bias: bool = False
+    names_if: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    names_unless: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    rope_defaults: Mapping[str, Any] = field(default_factory=dict)
+    refused: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gated(self) -> bool:
+        """The MLP multiplies activation(gate) by up."""
+        return "gate" in self.names or "gate_up" in self.names

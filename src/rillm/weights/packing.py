@@ -147,17 +147,26 @@ def whole_rows(n_rows: int) -> np.ndarray:
     return rows
 
 
-def head_rows(n_heads: int, head_dim: int, pairs: bool = False) -> np.ndarray:
+def head_rows(
+    n_heads: int, head_dim: int, pairs: int = 0, first: int = 0, stride: int | None = None
+) -> np.ndarray:
     """Row map of attention heads, each padded to whole panels.
 
-    pairs : rows (i, i + head_dim / 2) of a head stand side by side in the file.
+    pairs : in the first `pairs` dimensions of a head, those that turn together stand side by side
+        in the file; they are put half of `pairs` apart, as the engine turns them.
+    first, stride : the file's row of the first head, and rows from a head to the next.
     """
     rows = np.full((n_heads, -(-head_dim // LANES) * LANES), -1, np.int32)
     within = np.arange(head_dim)
-    if pairs:
-        within = within.reshape(head_dim // 2, 2).T.reshape(-1)
-    rows[:, :head_dim] = np.arange(n_heads)[:, None] * head_dim + within
+    within[:pairs] = within[:pairs].reshape(-1, 2).T.reshape(-1)
+    starts = first + np.arange(n_heads) * (head_dim if stride is None else stride)
+    rows[:, :head_dim] = starts[:, None] + within
     return rows.reshape(-1)
+
+
+def pad_heads(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Numbers of heads [n_heads, head_dim] in the order of a row map, zeros where it has none."""
+    return np.where(rows < 0, 0, values.reshape(-1)[rows]).astype(np.float32)
 
 
 def values_of(tensor: Tensor) -> np.ndarray:

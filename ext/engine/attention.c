@@ -1,0 +1,214 @@
+/* Heads: projected, normed, turned, stored; then attended, block by block. A worker has whole heads. */
+#include "engine.h"
+
+#include <string.h>
+
+#include "../runtime/floats.h"
+
+static void clip(float *x, int32_t n, float limit)
+{
+    for (int32_t i = 0; limit > 0.0f && i < n; i++)
+        x[i] = x[i] < -limit ? -limit : x[i] > limit ? limit : x[i];
+}
+
+static void scale_by_position(const struct Plan *plan, int32_t position, float *query, int32_t n)
+{
+    if (plan->position_scale == 0.0f)
+        return;
+    float turns = (float)(position / plan->position_scale_context);
+    float factor = 1.0f + plan->position_scale * (float)log_f64(1.0 + turns);
+    for (int32_t i = 0; i < n; i++)
+        query[i] *= factor;
+}
+
+static void turn(struct Worker worker, const struct Layer *layer, int32_t r, float *head)
+{
+    struct Engine *engine = worker.engine;
+    if (layer->rope < 0)
+        return;
+    int32_t row = r * engine->plan->n_ropes + layer->rope;
+    engine->kernels->rope_half(head, row_of(engine->buffers.cosines, row, engine->rope_stride),
+                               row_of(engine->buffers.sines, row, engine->rope_stride),
+                               engine->plan->ropes[layer->rope].n_pairs);
+}
+
+/* A head of q or k: projected → normed and turned, in the order the layer asks for. */
+static void finish_head(struct Worker worker, const struct Layer *layer, int32_t r, int32_t h, const float *projected,
+                        float *out)
+{
+    struct Engine *engine = worker.engine;
+    const struct Plan *plan = engine->plan;
+    const int32_t width = engine->head_width, n_heads = h < plan->n_heads ? plan->n_heads : plan->n_kv_heads;
+    const int32_t own = h < plan->n_heads ? h : h - plan->n_heads;
+    struct Norm norm = h < plan->n_heads ? layer->q_norm : layer->k_norm;
+    if (norm.kind == NORM_NONE) {
+        memcpy(out, projected + h * width, (size_t)width * sizeof *out);
+        turn(worker, layer, r, out);
+    } else if (layer->norms_whole_qk) {
+        float *whole = row_of(engine->buffers.normed, worker.index, engine->projected_stride);
+        apply_norm(worker, &norm, projected + (h - own) * width, n_heads * width, n_heads * plan->head_dim, whole);
+        memcpy(out, whole + own * width, (size_t)width * sizeof *out);
+        turn(worker, layer, r, out);
+    } else {
+        float head[MAX_HEAD_DIM];
+        norm.weight += own * width;
+        norm.bias = norm.bias ? norm.bias + own * width : NULL;
+        memcpy(head, projected + h * width, (size_t)width * sizeof *head);
+        if (layer->norms_after_rope)
+            turn(worker, layer, r, head);
+        apply_norm(worker, &norm, head, width, plan->head_dim, out);
+        if (!layer->norms_after_rope)
+            turn(worker, layer, r, out);
+    }
+}
+
+void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
+{
+    struct Engine *engine = worker.engine;
+    const struct Plan *plan = engine->plan;
+    const struct Layer *layer = &plan->layers[l];
+    const struct Buffers *buffers = &engine->buffers;
+    int32_t first, last, width = engine->head_width;
+    matrix_share(&layer->qkv, engine->head_panels, worker.index, engine->n_threads, &first, &last);
+    project(&layer->qkv, x, engine->step.n_rows, first, last, buffers->projected, (size_t)engine->projected_stride);
+    for (int32_t r = 0; r < engine->step.n_rows; r++)
+        clip(row_of(buffers->projected, r, engine->projected_stride) + first * LANES, (last - first) * LANES,
+             plan->qkv_clip);
+    if (layer->norms_whole_qk)
+        pool_barrier(engine->pool);
+    for (int32_t h = first / engine->head_panels; h < last / engine->head_panels; h++)
+        for (int32_t r = 0; r < engine->step.n_rows; r++) {
+            const struct Row *row = &engine->step.rows[r];
+            const float *projected = row_of(buffers->projected, r, engine->projected_stride);
+            if (h < plan->n_heads) {
+                float *query = row_of(buffers->queries, r, plan->n_heads * width) + h * width;
+                finish_head(worker, layer, r, h, projected, query);
+                scale_by_position(plan, row->position, query, width);
+                continue;
+            }
+            const bool is_key = h < plan->n_heads + plan->n_kv_heads;
+            float key[MAX_HEAD_DIM];
+            if (is_key)
+                finish_head(worker, layer, r, h, projected, key);
+            int32_t kv_head = (h - plan->n_heads) % plan->n_kv_heads;
+            store_kv_fn *store =
+                row->cache->format == KV_F32 ? engine->kernels->store_kv_f32 : engine->kernels->store_kv_f16;
+            store(is_key ? key : NULL, is_key ? NULL : projected + h * width, width, row->position % BLOCK_POSITIONS,
+                  cache_block(row->cache, l, kv_head, row->position / BLOCK_POSITIONS));
+        }
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------ */
+
+static int32_t first_seen(const struct Layer *layer, const struct Row *row)
+{
+    return layer->window && row->position >= layer->window ? row->position - layer->window + 1 : 0;
+}
+
+static int32_t first_block(const struct Layer *layer, const struct Row *row)
+{
+    return first_seen(layer, row) / BLOCK_POSITIONS;
+}
+
+static int32_t n_blocks(const struct Layer *layer, const struct Row *row)
+{
+    return row->position / BLOCK_POSITIONS + 1 - first_block(layer, row);
+}
+
+/* Block `block` of those the row sees, counted from its first. */
+static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_head, int32_t block, float *partials)
+{
+    struct Engine *engine = worker.engine;
+    const struct Plan *plan = engine->plan;
+    const struct Row *row = &engine->step.rows[r];
+    block += first_block(&plan->layers[l], row);
+    int32_t from = first_seen(&plan->layers[l], row) - block * BLOCK_POSITIONS;
+    int32_t to = row->position + 1 - block * BLOCK_POSITIONS;
+    attend_block_fn *attend =
+        row->cache->format == KV_F32 ? engine->kernels->attend_block_f32 : engine->kernels->attend_block_f16;
+    attend(row_of(engine->buffers.queries, r, plan->n_heads * engine->head_width)
+               + kv_head * engine->group * engine->head_width,
+           engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block), from > 0 ? from : 0,
+           to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS, plan->layers[l].attention_scale, plan->attention_softcap, partials);
+}
+
+static void merge(struct Worker worker, float *into, const float *partials)
+{
+    int32_t size = LANES + worker.engine->head_width;
+    for (int32_t h = 0; h < worker.engine->group; h++)
+        worker.engine->kernels->merge_partial(into + h * size, partials + h * size, worker.engine->head_width);
+}
+
+/* The group's outputs, without the padding of heads. */
+static void finish(struct Worker worker, const float *partials, int32_t kv_head, float *attended)
+{
+    struct Engine *engine = worker.engine;
+    float out[MAX_HEAD_DIM];
+    for (int32_t h = 0; h < engine->group; h++) {
+        engine->kernels->finish_partial(partials + h * (LANES + engine->head_width), engine->head_width, out);
+        memcpy(attended + (kv_head * engine->group + h) * engine->plan->head_dim, out,
+               (size_t)engine->plan->head_dim * sizeof *out);
+    }
+}
+
+/* Few rows: every (row, kv head, block) is a task and the merge waits for the barrier. Many rows: a task is
+   (row, kv head), and its worker merges block after block. The same merges in the same order either way. */
+void stage_attend(struct Worker worker, int32_t l)
+{
+    struct Engine *engine = worker.engine;
+    const struct Step *step = &engine->step;
+    const struct Layer *layer = &engine->plan->layers[l];
+    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->n_threads;
+    const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
+    if (step->n_rows <= TILE_ROWS) {
+        int32_t n_tasks = 0, task = 0;
+        for (int32_t r = 0; r < step->n_rows; r++)
+            n_tasks += n_blocks(layer, &step->rows[r]) * n_kv_heads;
+        int32_t first = (int32_t)((int64_t)n_tasks * worker.index / n_threads);
+        int32_t last = (int32_t)((int64_t)n_tasks * (worker.index + 1) / n_threads);
+        for (int32_t r = 0; r < step->n_rows; r++)
+            for (int32_t h = 0; h < n_kv_heads; h++)
+                for (int32_t b = 0; b < n_blocks(layer, &step->rows[r]); b++, task++)
+                    if (task >= first && task < last)
+                        attend_block(worker, l, r, h, b, engine->buffers.partials + (size_t)task * size);
+        return;
+    }
+    float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = sum + size;
+    for (int32_t task = worker.index; task < step->n_rows * n_kv_heads; task += n_threads) {
+        int32_t r = task / n_kv_heads, h = task % n_kv_heads;
+        attend_block(worker, l, r, h, 0, sum);
+        for (int32_t b = 1; b < n_blocks(layer, &step->rows[r]); b++) {
+            attend_block(worker, l, r, h, b, partials);
+            merge(worker, sum, partials);
+        }
+        finish(worker, sum, h, row_of(engine->buffers.attended, r, engine->attended_stride));
+    }
+}
+
+static void fill_attended(struct Worker worker, int32_t row, const void *of_layer, float *values)
+{
+    struct Engine *engine = worker.engine;
+    const struct Step *step = &engine->step;
+    const struct Layer *layer = of_layer;
+    const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
+    if (step->n_rows > TILE_ROWS) {
+        memcpy(values, row_of(engine->buffers.attended, row, engine->attended_stride),
+               (size_t)(engine->plan->n_heads * engine->plan->head_dim) * sizeof *values);
+        return;
+    }
+    float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = engine->buffers.partials;
+    for (int32_t r = 0; r < row; r++)
+        partials += (size_t)(n_blocks(layer, &step->rows[r]) * engine->plan->n_kv_heads) * size;
+    for (int32_t h = 0; h < engine->plan->n_kv_heads; h++) {
+        memcpy(sum, partials, size * sizeof *sum);
+        for (int32_t b = 1; b < n_blocks(layer, &step->rows[row]); b++)
+            merge(worker, sum, partials + (size_t)b * size);
+        partials += (size_t)n_blocks(layer, &step->rows[row]) * size;
+        finish(worker, sum, h, values);
+    }
+}
+
+const struct Activation *stage_attended(struct Worker worker, const struct Layer *layer)
+{
+    return prepare(worker, &layer->output, worker.engine->step.n_rows, fill_attended, layer);
+}

@@ -1,0 +1,130 @@
+"""What a config says of rotary embeddings: one Rope for all layers, or one a layer type."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rillm.checkpoint.keys import Keys
+from rillm.errors import MalformedFile, UnknownRopeType
+
+ROPE_KINDS = ("default", "linear", "dynamic", "ntk_alpha", "yarn", "llama3", "longrope")
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding: frequencies theta^(-2i/n), scaled as `kind` says."""
+
+    kind: str = "default"  # one of ROPE_KINDS
+    theta: float = 10000.0
+    factor: float = 1.0
+    low_freq_factor: float = 1.0  # llama3
+    high_freq_factor: float = 4.0
+    original_context: int = 0  # positions of the training before scaling
+    attention_factor: float | None = None  # yarn, longrope: of cosines and sines
+    mscale: float | None = None  # yarn
+    mscale_all_dim: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()  # longrope, [n / 2] each
+    long_factor: tuple[float, ...] = ()
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Its frequencies change when a text grows past the original context."""
+        return self.kind in ("dynamic", "longrope")
+
+    def regime(self, length: int) -> int:
+        """Texts of lengths with an equal regime turn by equal frequencies."""
+        if self.kind == "dynamic":
+            return max(length, self.original_context)
+        return int(self.kind == "longrope" and length > self.original_context)
+
+
+def ropes_from_json(
+    keys: Keys, context_length: int, default_theta: float | None
+) -> dict[str, Rope]:
+    """By layer type, or under "" for all of them.
+
+    transformers 5 has rope_parameters, maybe by layer type; 4 has rope_theta and rope_scaling, and
+    Gemma 3 rope_local_base_freq for the layers that slide.
+    """
+    raw = keys.raw
+    parts: dict[str, dict[str, Any]] = {"": {}}
+    for key in ("rope_parameters", "rope_scaling"):  # transformers too lets rope_scaling win
+        part = raw.get(key) or {}
+        if not isinstance(part, dict):
+            raise MalformedFile(f"{keys.file}: {key} is {part!r}, expected an object")
+        nested = {name: value for name, value in part.items() if isinstance(value, dict)}
+        for name, values in (nested or {"": part}).items():
+            known = {k: v for k, v in values.items() if v is not None}
+            parts[name] = parts.get(name, {}) | known
+    if len(parts) > 1:
+        del parts[""]
+    elif (local := raw.get("rope_local_base_freq")) is not None:
+        parts = {
+            "full_attention": parts[""],
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        }
+    key = "original_max_position_embeddings"
+    top = {key: raw[key]} if raw.get(key) is not None else {}  # wins over the one in a part
+    return {
+        name: _rope(Keys(keys.file, raw | part | top), part, context_length, default_theta)
+        for name, part in parts.items()
+    }
+
+
+def _rope(keys: Keys, part: dict, context_length: int, default_theta: float | None) -> Rope:
+    kind = part.get("rope_type", part.get("type", "default"))
+    if kind == "su" or (kind == "yarn" and "short_factor" in part):  # Phi-3's first names of it
+        kind = "longrope"
+    if kind == "dynamic" and part.get("alpha"):  # Hunyuan's: by a fixed alpha, not by length
+        return Rope("ntk_alpha", keys.number("rope_theta", default_theta), keys.number("alpha"))
+    if kind not in ROPE_KINDS:
+        known = ", ".join(ROPE_KINDS)
+        raise UnknownRopeType(f"{keys.file}: the rope type is {kind!r}, expected one of: {known}")
+    rope = Rope(kind, theta=keys.number("rope_theta", default_theta))
+    original = keys.integer("original_max_position_embeddings", context_length)
+    if kind == "default":
+        return rope
+    if kind == "longrope":
+        rope = replace(
+            rope,
+            original_context=original,
+            factor=keys.number("factor", context_length / original),
+            short_factor=keys.numbers("short_factor"),
+            long_factor=keys.numbers("long_factor"),
+        )
+    else:
+        factor = context_length / original if kind == "yarn" else None
+        rope = replace(rope, factor=keys.number("factor", factor))
+    if kind == "dynamic":
+        return replace(rope, original_context=context_length)
+    if kind == "llama3":
+        rope = replace(
+            rope,
+            low_freq_factor=keys.number("low_freq_factor"),
+            high_freq_factor=keys.number("high_freq_factor"),
+            original_context=original,
+        )
+        if not 0 < rope.low_freq_factor < rope.high_freq_factor:
+            raise MalformedFile(
+                f"{keys.file}: low_freq_factor is {rope.low_freq_factor}, expected more than 0 "
+                f"and less than high_freq_factor, {rope.high_freq_factor}"
+            )
+    if kind == "yarn":
+        rope = replace(
+            rope,
+            original_context=original,
+            beta_fast=keys.number("beta_fast", 32.0),
+            beta_slow=keys.number("beta_slow", 1.0),
+            truncate=keys.flag("truncate", True),
+            mscale=_optional(keys, "mscale"),
+            mscale_all_dim=_optional(keys, "mscale_all_dim"),
+        )
+    if kind in ("yarn", "longrope"):
+        rope = replace(rope, attention_factor=_optional(keys, "attention_factor"))
+    return rope
+
+
+def _optional(keys: Keys, key: str) -> float | None:
+    return None if keys.raw.get(key) is None else keys.number(key)

@@ -1,0 +1,15 @@
+"""ERNIE 4.5: Llama turning by interleaved pairs, biases on request."""
+
+from rillm.families.base import Family, Key
+
+FAMILY = Family(
+    "ernie4_5",
+    norm_epsilon=Key("rms_norm_eps", 1e-5),
+    attention_bias=Key("use_bias", False),
+    output_bias=Key("use_bias", False),
+    mlp_bias=Key("use_bias", False),
+    tied=Key("tie_word_embeddings", True),
+    rope_theta=500000.0,
+    rotary_pairs=True,
+    defaults={"head_dim": 128, "num_key_value_heads": 2},
+)

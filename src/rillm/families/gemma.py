@@ -1,0 +1,14 @@
+"""Gemma: Llama with tied, scaled embeddings, norms stored as w − 1, GELU."""
+
+from rillm.families.base import Family, Key
+
+FAMILY = Family(
+    "gemma",
+    norm_offset=1.0,
+    mlp_bias=False,
+    activation="gelu_pytorch_tanh",  # old files say gelu and mean this
+    tied=Key("tie_word_embeddings", True),
+    embedding_scale=Key("hidden_size", 0, power=0.5),
+    defaults={"head_dim": 256},
+    refused={"use_bidirectional_attention": False},
+)

@@ -1,0 +1,27 @@
+"""Gemma 3: Gemma 2 with norms on q and k instead of caps, and another theta where layers slide."""
+
+from rillm.families.base import QK_NORM_NAMES, Family, Key
+from rillm.families.gemma2 import GEMMA2_NAMES
+
+
+def sliding_layers(raw, n_layers):
+    pattern = raw.get("sliding_window_pattern") or 6
+    return [(i + 1) % pattern != 0 for i in range(n_layers)]
+
+
+FAMILY = Family(
+    "gemma3_text",
+    names=GEMMA2_NAMES | QK_NORM_NAMES,
+    norm_offset=1.0,
+    mlp_bias=False,
+    activation=Key("hidden_activation", "gelu_pytorch_tanh"),
+    tied=Key("tie_word_embeddings", True),
+    rope_theta=1e6,
+    embedding_scale=Key("hidden_size", 0, power=0.5),
+    attention_scale=Key("query_pre_attn_scalar", 256, power=-0.5),
+    logit_softcap=Key("final_logit_softcapping", 0.0),
+    window=Key("sliding_window"),
+    sliding_layers=sliding_layers,
+    defaults={"head_dim": 256, "sliding_window": 4096, "rope_local_base_freq": 10000.0},
+    refused={"use_bidirectional_attention": False},
+)

@@ -1,0 +1,15 @@
+"""Hunyuan dense: Llama with a norm on each head of q and k after it has turned."""
+
+from rillm.families.base import LLAMA_NAMES, Family, Key
+
+FAMILY = Family(
+    "hunyuan_v1_dense",
+    names=LLAMA_NAMES
+    | {
+        "q_norm": "model.layers.{}.self_attn.query_layernorm.weight",
+        "k_norm": "model.layers.{}.self_attn.key_layernorm.weight",
+    },
+    norm_epsilon=Key("rms_norm_eps", 1e-5),
+    qk_norm_after_rope=True,
+    mlp_bias=False,
+)

@@ -1,0 +1,12 @@
+"""Mistral: Llama whose layers all slide where sliding_window is given."""
+
+from rillm.families.base import Family, Key
+
+FAMILY = Family(
+    "mistral",
+    attention_bias=False,
+    output_bias=False,
+    mlp_bias=False,
+    window=Key("sliding_window"),
+    defaults={"sliding_window": 4096, "num_key_value_heads": 8},
+)

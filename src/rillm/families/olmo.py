@@ -1,0 +1,12 @@
+"""OLMo: Llama with LayerNorm without weights, and q, k, v held within ±clip_qkv."""
+
+from rillm.families.base import Family, Key
+
+FAMILY = Family(
+    "olmo",
+    norm="layer",
+    norm_weight=False,
+    norm_epsilon=1e-5,
+    mlp_bias=False,
+    qkv_clip=Key("clip_qkv", 0.0),
+)

@@ -1,0 +1,13 @@
+"""Qwen3: Qwen2 without biases, with a norm on each head of q and k."""
+
+from rillm.families.base import LLAMA_NAMES, QK_NORM_NAMES, Family, Key
+from rillm.families.qwen2 import sliding_layers
+
+FAMILY = Family(
+    "qwen3",
+    names=LLAMA_NAMES | QK_NORM_NAMES,
+    mlp_bias=False,
+    defaults={"head_dim": 128},
+    window=Key("sliding_window"),
+    sliding_layers=sliding_layers,
+)

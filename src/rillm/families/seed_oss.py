@@ -1,0 +1,10 @@
+"""Seed-OSS: Llama with biases on q, k, v, and on the output by its own key."""
+
+from rillm.families.base import Family, Key
+
+FAMILY = Family(
+    "seed_oss",
+    attention_bias=Key("attention_bias", True),
+    output_bias=Key("attention_out_bias", False),
+    defaults={"head_dim": 128, "num_key_value_heads": 8},
+)
