@@ -1,4 +1,4 @@
-"""Every family has the logits of transformers, whatever form its config has and however they come."""
+"""Every family has the logits of transformers, whatever form its config has."""
 
 import json
 from pathlib import Path

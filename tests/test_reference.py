@@ -15,6 +15,7 @@ LLAMA_CASES = [
     "base", "biases", "head_dim", "head_dim_24", "tied", "llama3_rope", "linear_rope", "theta",
     "vocab_negative", "mha", "odd_sizes", "one_layer", "long",
 ]  # fmt: skip
+CASES = sorted(f.stem for f in weights.FIXTURES.glob("*.json") if f.stem != "rope")
 
 
 @pytest.mark.parametrize("name", LLAMA_CASES)
@@ -22,9 +23,16 @@ def test_logits_equal_transformers(name):
     case = weights.load_case(name)
     tensors = weights.make_tensors(case["config"], case.get("first_column"))
     ours = reference.logits(case["config"], tensors, case["tokens"])[case["positions"]]
-    golden = np.array(case["logits"])
-    assert len(case["positions"]) >= 64 or name == "long"
-    assert np.abs(ours - golden).max() <= 1e-4
+    assert np.abs(ours - case["logits"]).max() <= 1e-4
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fixture_holds_64_rows_or_more(name):
+    case = weights.load_case(name)
+    lengths = case.get("lengths", [len(case["tokens"])] * len(case["positions"]))
+    assert len(set(zip(lengths, case["positions"], strict=True))) >= 64
+    assert case["logits"].shape == (len(lengths), case["config"]["vocab_size"])
+    assert np.isfinite(case["logits"]).all()
 
 
 @pytest.mark.parametrize(

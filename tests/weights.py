@@ -4,6 +4,7 @@ A fixture then needs only config, tokens and logits. The generator is SplitMix64
 SHA-256 of the name; its integers become floats by exact steps and one rounding, without libm.
 """
 
+import base64
 import hashlib
 import json
 import math
@@ -71,8 +72,11 @@ def make_tensors(
 
 
 def load_case(name: str) -> dict:
-    """One recorded fixture: config, tokens, positions, logits [len(positions), vocab] as lists."""
-    return json.loads((FIXTURES / f"{name}.json").read_text())
+    """One recorded fixture: config, tokens, positions, logits: float32 [len(positions), vocab]."""
+    case = json.loads((FIXTURES / f"{name}.json").read_text())
+    stored = case["logits"]
+    values = np.frombuffer(base64.b64decode(stored["float32"]), "<f4").astype(np.float32)
+    return case | {"logits": values.reshape(stored["shape"])}
 
 
 def encode(values: np.ndarray, dtype: str) -> tuple[bytes, np.ndarray]:

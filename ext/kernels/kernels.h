@@ -4,6 +4,9 @@
 
 #include "../rillm.h"
 
+/* A function that is compiled anew for each set of constant arguments: counts of rows, heads, bits. */
+#define SPECIALIZED static inline __attribute__((always_inline))
+
 /* Vectors are padded to 16 floats with zeros unless a line says otherwise. */
 typedef void quantize_fn(const float *x, int32_t n_columns /* a multiple of GROUP */, int8_t *q,
                          float *scales /* [n_columns / GROUP] */, int32_t *minus_sums);

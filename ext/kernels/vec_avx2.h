@@ -5,6 +5,7 @@
 #include "../rillm.h"
 
 typedef struct { __m256 low, high; } f32x16;
+enum { SCORE_TILES = 2 };
 
 #define BOTH(expression_low, expression_high) (f32x16){ (expression_low), (expression_high) }
 static inline f32x16 vec_set(float x) { return BOTH(_mm256_set1_ps(x), _mm256_set1_ps(x)); }

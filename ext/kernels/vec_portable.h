@@ -3,6 +3,7 @@
 #include "../rillm.h"
 
 typedef struct { float lane[LANES]; } f32x16;
+enum { SCORE_TILES = 1 };
 
 #define FOR_LANES for (int i = 0; i < LANES; i++)
 static inline f32x16 vec_set(float x) { f32x16 r; FOR_LANES r.lane[i] = x; return r; }

@@ -1,88 +1,42 @@
 """The recorded cases: which model types, with which settings, over which tokens."""
 
-SLIDING, FULL = "sliding_attention", "full_attention"
-
-SIZES = {
-    "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
-    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None,
-}  # fmt: skip
-EPSILONS = dict.fromkeys(  # large enough to be seen when missing
-    ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), 1e-3
+from recording.llama import LLAMA
+from recording.settings import (
+    DEFAULT_ROPE,
+    FULL,
+    LENGTHS,
+    LLAMA3_ROPE,
+    LONGROPE,
+    LONGROPE_8,
+    SLIDING,
+    YARN_ROPE,
 )
 
-LLAMA3_ROPE = {  # head_dim 16: one wavelength below 64/4, two between, five above 64/1
-    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
-    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-}  # fmt: skip
-LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
-DEFAULT_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-YARN_ROPE = {  # head_dim 32: the ramp goes from pair 2.8 to 8.9 of 16
-    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
-    "original_max_position_embeddings": 1024,
-}  # fmt: skip
-LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32,
-    "short_factor": [1.0, 1.05, 1.1, 1.25, 1.5, 1.75],
-    "long_factor": [1.0, 1.25, 2.0, 3.5, 6.0, 8.5],
-}  # fmt: skip
-LONGROPE_8 = LONGROPE | {
-    "short_factor": [*LONGROPE["short_factor"], 2.0, 2.0],
-    "long_factor": [*LONGROPE["long_factor"], 9.0, 12.0],
-}
-YARN = {"head_dim": 32, "max_position_embeddings": 4096}
-# Hidden states keep a large first component which no layer reads and the head takes times -2.
-NEGATIVE = {"model.embed_tokens.weight": 8.0, "lm_head.weight": -2.0}
-for norm in ("input_layernorm", "post_attention_layernorm"):
-    NEGATIVE |= {f"model.layers.{layer}.{norm}.weight": 0.0 for layer in range(2)}
 
-# Frequencies that depend on the length: around the original maximum of 32, and far past it
-LENGTHS = {"lengths": [1, 16, 31, 32, 33, 34, 48, 64, 65, 88]}
-MIDDLE = {"positions": [*range(8), *range(24, 80)], "config_v4": False}
+def phi3_longrope(original: int) -> dict:
+    """A phi3 whose rotary embedding changes past `original` positions; 12 of 16 dimensions turn."""
+    rope = LONGROPE | {"partial_rotary_factor": 0.75, "original_max_position_embeddings": original}
+    at_top = {"original_max_position_embeddings": original}
+    return at_top | {"rope_parameters": rope, "tie_word_embeddings": True}
 
-# name -> (model_type, what differs from SIZES, further settings of the recording)
-CASES = {
-    "base": ("llama", {"rms_norm_eps": 1e-3}, MIDDLE),
-    "biases": ("llama", {"attention_bias": True, "mlp_bias": True}, MIDDLE),
-    "head_dim": ("llama", {"hidden_size": 48, "head_dim": 32}, MIDDLE),
-    "head_dim_24": ("llama", {"head_dim": 24}, MIDDLE),
-    "tied": ("llama", {"tie_word_embeddings": True}, MIDDLE),
-    "llama3_rope": ("llama", {"rope_parameters": LLAMA3_ROPE}, MIDDLE | {"config_v4": {}}),
-    "linear_rope": (
-        "llama", {"rope_parameters": LINEAR_ROPE}, MIDDLE | {"config_v4": {}, "type_key": "type"},
-    ),
-    "theta": (
-        "llama",
-        {"rope_parameters": DEFAULT_ROPE | {"rope_theta": 5e5}},
-        MIDDLE | {"config_v4": {}},
-    ),
-    "vocab_negative": ("llama", {"vocab_size": 101}, MIDDLE | {"first_column": NEGATIVE}),
-    "mha": ("llama", {"num_key_value_heads": 4}, MIDDLE),
-    "odd_sizes": ("llama", {"hidden_size": 40, "intermediate_size": 72, "vocab_size": 131}, MIDDLE),
-    "one_layer": ("llama", {"num_hidden_layers": 1}, MIDDLE),
-    "long": (
-        "llama",
-        {"num_hidden_layers": 1, "hidden_size": 32, "max_position_embeddings": 1024},
-        {"positions": range(592, 600), "config_v4": False},
-    ),
 
+# name -> (model_type, what differs from SIZES, further settings of the recording if any)
+CASES = LLAMA | {
     "qwen2": ("qwen2", {}, {"config_v4": {"sliding_window": 4096}}),
     "qwen2_window": (
         "qwen2",
         {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 16,
          "max_window_layers": 1, "tie_word_embeddings": True},
-        {},
     ),
     "qwen3": ("qwen3", {"head_dim": 16}, {"config_v4": {"sliding_window": None}}),
-    "qwen3_head_dim": ("qwen3", {"head_dim": 32, "tie_word_embeddings": True}, {}),
+    "qwen3_head_dim": ("qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
     "qwen3_window": (
         "qwen3",
         {"head_dim": 24, "attention_bias": True, "use_sliding_window": True, "sliding_window": 16,
          "max_window_layers": 1},
-        {},
     ),
-    "mistral": ("mistral", {"sliding_window": 16}, {}),
-    "mistral_full": ("mistral", {"sliding_window": None, "head_dim": 32}, {}),
+    "mistral": ("mistral", {"sliding_window": 16}),
+    "mistral_full": ("mistral", {"sliding_window": None, "head_dim": 32}),
     "mistral_layer_types": (  # transformers then takes it for a ministral: windows by layer
         "mistral", {"sliding_window": 16, "layer_types": [FULL, SLIDING]}, {"config_v4": False},
     ),
@@ -90,21 +44,19 @@ CASES = {
         "mistral",
         {"sliding_window": 40, "num_hidden_layers": 3, "hidden_size": 32,
          "max_position_embeddings": 512},
-        {"positions": [39, 40, 41, 127, 128, 129, 255, 256, 297, 298, 299]},
+        {"positions": range(236, 300)},
     ),
-    "gemma": ("gemma", {"hidden_size": 48, "head_dim": 32}, {}),
+    "gemma": ("gemma", {"hidden_size": 48, "head_dim": 32}),
     "gemma2": (
         "gemma2",
         {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 24,
          "attn_logit_softcapping": 4.0, "final_logit_softcapping": 5.0},
-        {},
     ),
     "gemma2_uncapped": (
         "gemma2",
         {"head_dim": 16, "sliding_window": 16, "layer_types": [FULL, SLIDING],
          "query_pre_attn_scalar": 16, "attn_logit_softcapping": None,
          "final_logit_softcapping": None, "attention_bias": True},
-        {},
     ),
     "gemma3_text": (
         "gemma3_text",
@@ -120,49 +72,36 @@ CASES = {
              SLIDING: DEFAULT_ROPE}},
         {"config_v4": {"sliding_window_pattern": 2}},
     ),
-    "phi3": ("phi3", {}, {}),
-    "phi3_window": ("phi3", {"sliding_window": 16, "num_key_value_heads": 4}, {}),
-    "phi3_longrope_below": (
-        "phi3",
-        {"rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75},
-         "original_max_position_embeddings": 32, "tie_word_embeddings": True},
-        {"positions": range(8, 32)},
-    ),
-    "phi3_longrope": (
-        "phi3",
-        {"rope_parameters": LONGROPE | {"partial_rotary_factor": 0.75},
-         "original_max_position_embeddings": 32, "tie_word_embeddings": True},
-        LENGTHS,
-    ),
+    "phi3": ("phi3", {}),
+    "phi3_window": ("phi3", {"sliding_window": 16, "num_key_value_heads": 4}),
+    "phi3_longrope": ("phi3", phi3_longrope(32), LENGTHS),
+    "phi3_longrope_below": ("phi3", phi3_longrope(96)),
     "phi3_longrope_full": (  # all dimensions turn
         "phi3",
         {"rope_parameters": LONGROPE_8, "original_max_position_embeddings": 32,
-         "num_key_value_heads": 4},
+         "num_key_value_heads": 1},
         LENGTHS | {"type_key": "type"},
     ),
     "granite": (
         "granite",
         {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.5,
          "logits_scaling": 0.75},
-        {},
     ),
     "granite_biases": (
         "granite",
         {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
          "embedding_multiplier": 12.0, "attention_multiplier": 0.0625,
          "residual_multiplier": 0.22, "logits_scaling": 2.0},
-        {},
     ),
-    "smollm3": ("smollm3", {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]}, {}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]}),
     "smollm3_window": (
         "smollm3",
         {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 16,
          "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False},
-        {},
     ),
-    "olmo2": ("olmo2", {}, {}),
-    "olmo2_biases": ("olmo2", {"num_key_value_heads": 4, "attention_bias": True}, {}),
-    "olmo3": ("olmo3", {"num_hidden_layers": 4, "sliding_window": 16}, {}),
+    "olmo2": ("olmo2", {}),
+    "olmo2_biases": ("olmo2", {"num_key_value_heads": 4, "attention_bias": True}),
+    "olmo3": ("olmo3", {"num_hidden_layers": 4, "sliding_window": 16}),
     "olmo3_yarn": (
         "olmo3",
         {"sliding_window": 16, "layer_types": [SLIDING, FULL], "attention_bias": True,
@@ -170,18 +109,16 @@ CASES = {
          "rope_parameters": {
              FULL: YARN_ROPE | {"rope_theta": 5e5, "attention_factor": 1.2},
              SLIDING: DEFAULT_ROPE | {"rope_theta": 5e5}}},
-        {},
     ),
-    "olmo": ("olmo", {"clip_qkv": 1.5}, {}),
+    "olmo": ("olmo", {"clip_qkv": 1.5}),
     "olmo_tied": (
-        "olmo", {"num_key_value_heads": 4, "attention_bias": True, "tie_word_embeddings": True}, {},
+        "olmo", {"num_key_value_heads": 4, "attention_bias": True, "tie_word_embeddings": True},
     ),
-    "cohere": ("cohere", {"logit_scale": 0.75}, {}),
+    "cohere": ("cohere", {"logit_scale": 0.75}),
     "cohere_qk_norm": (
         "cohere",
         {"use_qk_norm": True, "attention_bias": True, "tie_word_embeddings": False,
          "logit_scale": 1.25},
-        {},
     ),
     "cohere2": (
         "cohere2", {"num_hidden_layers": 4, "sliding_window": 16, "logit_scale": 0.75},
@@ -191,67 +128,58 @@ CASES = {
         "cohere2",
         {"attention_bias": True, "sliding_window": 16, "layer_types": [FULL, SLIDING],
          "logit_scale": 1.5},
-        {},
     ),
-    "phi": ("phi", {}, {}),
+    "phi": ("phi", {}),
     "phi_qk_layernorm": (
-        "phi", {"qk_layernorm": True, "num_key_value_heads": 4, "tie_word_embeddings": True}, {},
+        "phi", {"qk_layernorm": True, "num_key_value_heads": 4, "tie_word_embeddings": True},
     ),
-    "stablelm": ("stablelm", {"use_qkv_bias": True}, {}),
-    "stablelm_parallel": ("stablelm", {"use_parallel_residual": True}, {}),
+    "stablelm": ("stablelm", {"use_qkv_bias": True}),
+    "stablelm_parallel": ("stablelm", {"use_parallel_residual": True}),
     "stablelm_qk_layernorm": (
         "stablelm",
         {"qk_layernorm": True, "rope_parameters": DEFAULT_ROPE | {"partial_rotary_factor": 0.5}},
-        {},
     ),
     "stablelm_parallel_qk_layernorm": (
         "stablelm",
         {"use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True,
          "tie_word_embeddings": True},
-        {},
     ),
-    "starcoder2": ("starcoder2", {"sliding_window": 16}, {}),
-    "starcoder2_no_bias": ("starcoder2", {"use_bias": False, "tie_word_embeddings": False}, {}),
-    "gpt_neox": ("gpt_neox", {}, {}),
+    "starcoder2": ("starcoder2", {"sliding_window": 16}),
+    "starcoder2_no_bias": ("starcoder2", {"use_bias": False, "tie_word_embeddings": False}),
+    "gpt_neox": ("gpt_neox", {}),
     "gpt_neox_sequential": (
         "gpt_neox",
         {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_fast",
          "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0,
                              "partial_rotary_factor": 1.0}},
-        {},
     ),
-    "gpt2": ("gpt2", {}, {}),
+    "gpt2": ("gpt2", {}),
     "gpt2_scaled": (
         "gpt2",
         {"n_inner": 96, "scale_attn_by_inverse_layer_idx": True, "activation_function": "gelu",
          "tie_word_embeddings": False},
-        {},
     ),
-    "gpt2_unscaled": ("gpt2", {"scale_attn_weights": False, "n_inner": 96}, {}),
-    "glm": ("glm", {"head_dim": 32}, {}),
-    "glm_no_bias": (
-        "glm", {"head_dim": 16, "attention_bias": False, "tie_word_embeddings": True}, {},
-    ),
-    "glm4": ("glm4", {"head_dim": 16}, {}),
-    "glm4_no_bias": ("glm4", {"head_dim": 32, "attention_bias": False}, {}),
-    "exaone4": ("exaone4", {"num_hidden_layers": 4, "sliding_window": 16}, {}),
+    "gpt2_unscaled": ("gpt2", {"scale_attn_weights": False, "n_inner": 96}),
+    "glm": ("glm", {"head_dim": 32}),
+    "glm_no_bias": ("glm", {"head_dim": 16, "attention_bias": False, "tie_word_embeddings": True}),
+    "glm4": ("glm4", {"head_dim": 16}),
+    "glm4_no_bias": ("glm4", {"head_dim": 32, "attention_bias": False}),
+    "exaone4": ("exaone4", {"num_hidden_layers": 4, "sliding_window": 16}),
     "exaone4_full": (
         "exaone4",
         {"sliding_window": None, "layer_types": [FULL, FULL], "tie_word_embeddings": True,
          "rope_parameters": LLAMA3_ROPE},
-        {},
     ),
-    "nemotron": ("nemotron", {}, {}),
+    "nemotron": ("nemotron", {}),
     "nemotron_biases": (
         "nemotron",
         {"head_dim": 32, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
-        {},
     ),
-    "ernie4_5": ("ernie4_5", {"head_dim": 16}, {}),
+    "ernie4_5": ("ernie4_5", {"head_dim": 16}),
     "ernie4_5_biases": (
-        "ernie4_5", {"head_dim": 32, "use_bias": True, "tie_word_embeddings": False}, {},
+        "ernie4_5", {"head_dim": 32, "use_bias": True, "tie_word_embeddings": False},
     ),
-    "hunyuan_v1_dense": ("hunyuan_v1_dense", {"head_dim": 16}, {}),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", {"head_dim": 16}),
     "hunyuan_v1_dense_alpha": (
         "hunyuan_v1_dense",
         {"head_dim": 32, "attention_bias": True, "tie_word_embeddings": True,
@@ -260,14 +188,13 @@ CASES = {
                              "mscale_all_dim": 1.0}},
         {"type_key": "type"},
     ),
-    "seed_oss": ("seed_oss", {"head_dim": 32}, {}),
+    "seed_oss": ("seed_oss", {"head_dim": 32}),
     "seed_oss_biases": (
         "seed_oss",
         {"head_dim": 16, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True,
          "tie_word_embeddings": True},
-        {},
     ),
-    "apertus": ("apertus", {"rope_parameters": LLAMA3_ROPE}, {}),
+    "apertus": ("apertus", {"rope_parameters": LLAMA3_ROPE}),
     "apertus_biases": (
         "apertus",
         {"rope_parameters": DEFAULT_ROPE, "attention_bias": True, "tie_word_embeddings": True},
@@ -279,7 +206,6 @@ CASES = {
             "rope_type": "yarn", "rope_theta": 1e6, "factor": 8.0, "beta_fast": 8.0,
             "beta_slow": 0.25, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
             "original_max_position_embeddings": 32}},
-        {},
     ),
     "ministral3_window": (
         "ministral3",
@@ -287,30 +213,5 @@ CASES = {
             "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0,
             "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.25,
             "original_max_position_embeddings": 20}},
-        {},
     ),
-
-    "llama_dynamic": (
-        "llama",
-        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
-         "max_position_embeddings": 32},
-        LENGTHS,
-    ),
-    "llama_yarn": ("llama", YARN | {"rope_parameters": YARN_ROPE}, {}),
-    "llama_yarn_attention_factor": (
-        "llama",
-        YARN | {"rope_parameters": YARN_ROPE | {
-            "attention_factor": 0.75, "mscale": 0.5, "mscale_all_dim": 1.0}},
-        {},
-    ),
-    "llama_yarn_mscale": (
-        "llama", YARN | {"rope_parameters": YARN_ROPE | {"mscale": 2.0, "mscale_all_dim": 0.5}}, {},
-    ),
-    "llama_yarn_betas": (
-        "llama", YARN | {"rope_parameters": YARN_ROPE | {"beta_fast": 8.0, "beta_slow": 2.0}}, {},
-    ),
-    "llama_yarn_untruncated": (
-        "llama", YARN | {"rope_parameters": YARN_ROPE | {"truncate": False}}, {},
-    ),
-    "llama_longrope": ("llama", {"rope_parameters": LONGROPE_8}, LENGTHS),
 }  # fmt: skip

@@ -7,11 +7,13 @@ Run in its own environment (torch 2.13.0, transformers 5.24.0, numpy, safetensor
 Without names every case is recorded. A new model type is an entry of CASES and one of LAYOUTS in
 tests/layouts.py: a missing or extra tensor stops the recording.
 
-A fixture holds, in the order of a file's rows, logits at `positions` of one forward over `tokens`.
-Where rotary frequencies depend on the length it also holds `lengths`: a row is then from a forward
-over so many of the tokens.
+A fixture holds logits, a row for each of `positions`, of one forward over `tokens`. Where rotary
+frequencies depend on the length it also holds `lengths`: a row is then from a forward over so many
+of the tokens, by a fresh model. `logits` are {"shape": [rows, vocab], "float32": base64 of the
+little-endian values, row by row}: exact, at half the size of digits.
 """
 
+import base64
 import copy
 import json
 import sys
@@ -21,11 +23,9 @@ from pathlib import Path
 import torch
 import transformers
 
-from recording.cases import CASES, EPSILONS, SIZES
+from recording.cases import CASES
+from recording.settings import EPSILONS, POSITIONS, SIZES
 from weights import FIXTURES, random_integers, write_model
-
-# A few early rows, where errors are easy to follow, some around the windows' ends, and late ones
-POSITIONS = [0, 1, 15, 16, 17, 31, *range(41, 88, 2)]
 
 
 def config_as_written(model_type: str, changes: dict) -> dict:
@@ -96,17 +96,26 @@ def rows_of(settings: dict) -> tuple[list[int], list[int] | None]:
         return list(settings.get("positions", POSITIONS)), None
     positions, lengths = [], []
     for n in settings["lengths"]:
-        rows = [p for p in sorted({0, n // 2, n - 2, n - 1}) if p >= 0]
+        rows = [p for p in sorted({n // 4, n // 2, n - 3, n - 2, n - 1}) if p >= 0]
         positions += rows
         lengths += [n] * len(rows)
     return positions, lengths
 
 
+def json_text(value, indent: str = "") -> str:
+    """JSON, one key of an object a line and lists on one line."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    lines = [f"{indent} {json.dumps(k)}: {json_text(v, indent + ' ')}" for k, v in value.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
 def record(name: str) -> None:
-    """Run one case and write its fixture, a row of logits a line."""
-    model_type, changes, settings = CASES[name]
+    """Run one case and write its fixture."""
+    model_type, changes, settings = (*CASES[name], {})[:3]
     config = config_as_written(model_type, changes)
     positions, lengths = rows_of(settings)
+    assert len(positions) >= 64, f"{name}: {len(positions)} rows"
     n = max(lengths or [p + 1 for p in positions])
     tokens = [int(z % config["vocab_size"]) for z in random_integers("tokens", n)]
     first_column = settings.get("first_column")
@@ -136,12 +145,10 @@ def record(name: str) -> None:
     if lengths:
         fixture["lengths"] = lengths
 
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in fixture.items()]
-    rounded = [[float(f"{x:.7g}") for x in row] for row in golden.tolist()]
-    rows = [json.dumps(row, separators=(",", ":")) for row in rounded]
-    lines.append(' "logits": [\n' + ",\n".join(rows) + "\n ]")
+    values = base64.b64encode(golden.numpy().astype("<f4").tobytes()).decode()
+    fixture["logits"] = {"shape": list(golden.shape), "float32": values}
     file = FIXTURES / f"{name}.json"
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    file.write_text(json_text(fixture) + "\n")
     size, mean, largest = file.stat().st_size, golden.abs().mean(), golden.abs().max()
     print(f"{name}: {size} bytes, |logit| {mean:.2f} to {largest:.2f}, rounding {rounding:.0e}")
 

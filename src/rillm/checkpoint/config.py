@@ -54,7 +54,8 @@ class Config:
             raise self._wrong(f"{self.n_heads} heads cannot share {self.n_kv_heads} KV heads")
         if self.ropes and self.rotary_dim % 2:
             raise self._wrong(
-                f"head_dim is {self.head_dim}, of which {self.rotary_dim} turn, expected an even number"
+                f"head_dim is {self.head_dim}, of which {self.rotary_dim} turn, "
+                "expected an even number"
             )
         numbers = [("norm epsilon", self.arithmetic.norm_epsilon)]
         for rope in self.ropes:

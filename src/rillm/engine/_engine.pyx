@@ -141,6 +141,10 @@ cdef class Weights:
                        &view[i, 0])
         return out
 
+    def view(self):
+        """The arena as float32, for measuring how fast it can be read."""
+        return np.asarray(<float[:self.n_bytes // 4]>(<float *>self.arena.base))
+
     def bytes(self, size_t offset, size_t n_bytes):
         """A copy of a part of the arena: uint8 [n_bytes]."""
         return np.array(<uint8_t[:n_bytes]>self.place(offset, n_bytes))

@@ -1,0 +1,39 @@
+"""`rillm bench`: tokens per second beside what this machine's memory allows."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rillm.cli import loading
+
+
+@click.command("bench")
+@click.argument("model", default=loading.DEFAULT_MODEL)
+@loading.model_options
+@click.option("--tokens", default=128, show_default=True, help="Decoded a round.")
+@click.option("--depth", default=0, show_default=True, help="Positions held before.")
+@click.option("--prefill", default=512, show_default=True, help="Tokens of the prompt; 0: none.")
+@click.option("--rounds", default=3, show_default=True, help="Medians are over all of them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(model, weights, kv, threads, tokens, depth, prefill, rounds, as_json) -> None:
+    """Time decoding and prefill of a MODEL, and the memory's read speed before and after."""
+    from rillm.suite.decode import measure
+
+    with loading.load_model(model, weights, kv, threads) as loaded:
+        result = measure(loaded, n_tokens=tokens, depth=depth, n_prefill=prefill, rounds=rounds)
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    before, after = result["roof_gigabytes_per_second"]
+    formats = "+".join(loading.weight_formats(result))
+    click.echo(
+        f"{result['decode_tokens_per_second']:.1f} tokens/s decoding at depth {depth}, "
+        f"{result['gigabytes_per_second']:.1f} GB/s, {result['roof_share']:.0%} of the roof "
+        f"({before:.1f} GB/s before, {after:.1f} after)"
+    )
+    if prefill:
+        rate = result["prefill_tokens_per_second"]
+        click.echo(f"{rate:.1f} tokens/s prefill of {prefill}")
+    click.echo(f"weights {formats}, kv {result['kv']}, {result['isa']}, {result['threads']} threads")

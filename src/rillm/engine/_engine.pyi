@@ -1,0 +1,89 @@
+"""Types of the compiled engine; its docstrings say the rest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Float32 = NDArray[np.float32]
+
+LANES_PER_PANEL: int
+ROWS_PER_STEP: int
+THREADS_AT_MOST: int
+HEAD_DIM_AT_MOST: int
+ISA_NAMES: tuple[str, ...]
+FORMAT_NAMES: tuple[str, ...]
+SOURCE_KINDS: tuple[str, ...]
+KV_FORMATS: dict[str, int]
+NORM_KINDS: tuple[str, ...]
+ACTIVATIONS: tuple[str, ...]
+
+def available_isas() -> list[str]: ...
+def panel_bytes(format: str, n_columns: int) -> int: ...
+def row_bytes(kind: str, n_columns: int) -> int: ...
+def widen(kind: str, source: NDArray[np.uint8], n_columns: int) -> Float32: ...
+def sample(
+    logits: Float32,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    index: int = 0,
+    completion: int = 0,
+) -> int: ...
+def gumbel(
+    seed: int, index: int, token: int, completion: int = 0, purpose: int = 0
+) -> float: ...
+def philox(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]: ...
+def rotation(angle: float) -> tuple[float, float]: ...
+
+class Weights:
+    n_bytes: int
+    huge_pages: bool
+    def __init__(self, n_bytes: int) -> None: ...
+    def vector(self, offset: int, values: Float32) -> None: ...
+    def pack(
+        self,
+        format: str,
+        kind: str,
+        source: NDArray[np.uint8],
+        rows: NDArray[np.int32],
+        n_columns: int,
+        offset: int,
+        stride: int,
+    ) -> bool: ...
+    def unpack(
+        self, format: str, offset: int, stride: int, n_panels: int, n_columns: int
+    ) -> Float32: ...
+    def view(self) -> Float32: ...
+    def bytes(self, offset: int, n_bytes: int) -> NDArray[np.uint8]: ...
+    def codes(
+        self, format: str, offset: int, stride: int, n_panels: int, n_columns: int
+    ) -> tuple[NDArray[np.int8], NDArray[np.float16], NDArray[np.float16] | None]: ...
+
+class RopeTable:
+    def __init__(self, described: Sequence[tuple[Float32, float]]) -> None: ...
+
+class Engine:
+    isa: str
+    n_threads: int
+    def __init__(self, plan: Any, weights: Weights, isa: str, n_threads: int) -> None: ...
+    def forward(
+        self,
+        tokens: ArrayLike,
+        caches: Cache | Sequence[Cache],
+        wants: Sequence[bool] | None = None,
+    ) -> Float32: ...
+
+class Cache:
+    engine: Engine
+    context: int
+    format: str
+    length: int
+    n_bytes: int
+    def __init__(self, engine: Engine, format: str, context: int) -> None: ...
+    def close(self) -> None: ...
+    def set_ropes(self, ropes: RopeTable) -> None: ...
+    def rewind(self, length: int) -> None: ...
+    def fill_unseen(self, byte: int) -> None: ...

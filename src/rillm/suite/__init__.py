@@ -1,0 +1,1 @@
+"""The benchmark suite: what this machine can read, and what of it decoding reaches."""
