@@ -8,8 +8,8 @@ import pytest
 
 import rillm
 from rillm.engine._engine import available_isas
-from rillm.families import MODEL_TYPES, family_of
-from weights import FIXTURES, load_case, write_model
+from rillm.families import MODEL_TYPES, family_of, table
+from weights import FIXTURES, load_case, make_tensors, write_model, write_safetensors
 
 CASES = sorted(p.stem for p in FIXTURES.glob("*.json") if p.stem != "rope")
 FORMS = [(c, form) for c in CASES for form in ("config", "config_v4") if form in load_case(c)]
@@ -145,3 +145,28 @@ def test_a_window_includes_the_query(tmp_path, chunk):
                 other[changed] = (other[changed] + 1) % 97
                 same = np.array_equal(last(other), last(tokens[: p + 1]))
                 assert same == (changed < first_seen), (p, changed)
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_a_multimodal_folder_loads_its_language_part(tmp_path, prefix):
+    """Names as transformers 4 and 5 write them; the vision tower is left out, and counted."""
+    golden = load_case("gemma3_text")
+    tensors = {
+        name.replace("model.", prefix, 1): (values.shape, values.tobytes())
+        for name, values in make_tensors(golden["config"]).items()
+    }
+    for name in ("vision_tower.a.weight", "vision_tower.b.weight", "multi_modal_projector.c"):
+        tensors[name] = ((2,), np.zeros(2, np.float32).tobytes())
+    write_safetensors(tmp_path / "model.safetensors", "F32", tensors)
+    config = {"model_type": "gemma3", "text_config": golden["config"], "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with rillm.Model.from_pretrained(tmp_path, weights="f32") as model:
+        assert sum(model.info()["skipped"].values()) == 3
+        with model.session() as session:
+            got = session.prefill(golden["tokens"])
+    assert np.abs(got - np.array(golden["logits"])[-1]).max() <= 1e-4
+
+
+def test_the_readme_lists_the_families():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert table() in readme

@@ -36,4 +36,6 @@ def command(model, weights, kv, threads, tokens, depth, prefill, rounds, as_json
     if prefill:
         rate = result["prefill_tokens_per_second"]
         click.echo(f"{rate:.1f} tokens/s prefill of {prefill}")
-    click.echo(f"weights {formats}, kv {result['kv']}, {result['isa']}, {result['threads']} threads")
+    click.echo(
+        f"weights {formats}, kv {result['kv']}, {result['isa']}, {result['threads']} threads"
+    )

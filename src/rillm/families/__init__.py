@@ -20,3 +20,13 @@ def family_of(model_type: str | None, file: Path) -> Family:
             f"{file}: the model type is {model_type!r}, expected one of: {known}"
         )
     return import_module(f"rillm.families.{model_type}").FAMILY
+
+
+def table() -> str:
+    """The families as README shows them: a Markdown row each, from their files' first lines."""
+    rows = ["| model type | what it is | from GGUF |", "|---|---|---|"]
+    for model_type in MODEL_TYPES:
+        module = import_module(f"rillm.families.{model_type}")
+        gguf = "yes" if module.FAMILY.gguf_names else ""
+        rows.append(f"| `{model_type}` | {module.__doc__.strip()} | {gguf} |")
+    return "\n".join(rows)
