@@ -1,5 +1,6 @@
 """The roof: how fast all threads together can read memory, which no decode step can beat."""
 
+import itertools
 import os
 import threading
 from time import perf_counter
@@ -21,7 +22,7 @@ class Roof:
         floats = self._memory.view()
         floats[:] = 1.0
         edges = [n_bytes // 4 * i // n_threads // 64 * 64 for i in range(n_threads + 1)]
-        self._parts = [floats[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        self._parts = [floats[a:b] for a, b in itertools.pairwise(edges)]
 
     def measure(self, passes: int = PASSES) -> float:
         """Bytes per second of the best of some passes, each thread held to a core of its own."""
