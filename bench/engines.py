@@ -1,0 +1,110 @@
+"""One face for each engine: load a GGUF, fill a context, decode, prefill; seconds of each call."""
+
+import ctypes
+from functools import cache
+from time import perf_counter
+
+import rillm
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8": 8}  # of ggml
+
+
+class Rillm:
+    name = "rillm"
+
+    def __init__(self, path, *, threads, kv, context, **_):
+        self.model = rillm.Model.from_pretrained(path, threads=threads, kv=kv, context=context)
+        self.session = self.model.session()
+        info = self.model.info()
+        self.flags = f"kv {info['kv']}, {info['threads']} threads, {info['isa']}"
+        self.bytes_per_token = info["bytes_per_token"]
+        self.kv_bytes_per_position = info["kv_bytes_per_position"]
+
+    def fill(self, tokens) -> float:
+        """Seconds to take these tokens into an empty context."""
+        self.session.rewind(0)
+        begun = perf_counter()
+        self.session.prefill(tokens)
+        return perf_counter() - begun
+
+    def step(self, token) -> float:
+        """Seconds of one decode step, logits in hand."""
+        begun = perf_counter()
+        self.session.step(token)
+        return perf_counter() - begun
+
+    def greedy(self, tokens, n) -> list[int]:
+        self.session.rewind(0)
+        logits, out = self.session.prefill(tokens), []
+        for _ in range(n):
+            out.append(int(logits.argmax()))
+            logits = self.session.step(out[-1])
+        return out
+
+    def close(self):
+        self.session.close()
+        self.model.close()
+
+
+@cache
+def silence(llama_cpp):
+    """No log lines; the callback must outlive every engine."""
+    callback = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+    return callback
+
+
+class LlamaCpp:
+    name = "llama.cpp"
+
+    def __init__(self, path, *, threads, kv, context, flash_attention=True, repack=True, **_):
+        import llama_cpp
+
+        self.c = llama_cpp
+        silence(llama_cpp)
+        of_model = llama_cpp.llama_model_default_params()
+        of_model.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE  # in anonymous memory
+        of_model.use_extra_bufts = repack  # weights laid out anew for this CPU
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), of_model)
+        of_context = llama_cpp.llama_context_default_params()
+        of_context.n_ctx = context
+        of_context.n_batch = of_context.n_ubatch = 512
+        of_context.n_threads = of_context.n_threads_batch = threads
+        of_context.type_k = of_context.type_v = KV_TYPES["f16" if kv == "auto" else kv]
+        of_context.flash_attn_type = int(flash_attention)
+        self.context = llama_cpp.llama_init_from_model(self.model, of_context)
+        self.vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        on = "on" if flash_attention else "off"
+        self.flags = f"kv {kv}, {threads} threads, flash attention {on}, repack {int(repack)}"
+
+    def _decode(self, tokens) -> float:
+        array = (self.c.llama_token * len(tokens))(*tokens)
+        begun = perf_counter()
+        if self.c.llama_decode(self.context, self.c.llama_batch_get_one(array, len(tokens))):
+            raise RuntimeError("llama_decode failed")
+        self.logits = self.c.llama_get_logits(self.context)
+        return perf_counter() - begun
+
+    def fill(self, tokens) -> float:
+        self.c.llama_memory_clear(self.c.llama_get_memory(self.context), True)
+        return sum(self._decode(tokens[i : i + 512]) for i in range(0, len(tokens), 512))
+
+    def step(self, token) -> float:
+        return self._decode([token])
+
+    def greedy(self, tokens, n) -> list[int]:
+        self.fill(tokens)
+        out = []
+        for _ in range(n):
+            row = self.logits[: self.vocab_size]
+            out.append(max(range(self.vocab_size), key=row.__getitem__))
+            self._decode(out[-1:])
+        return out
+
+    def close(self):
+        self.c.llama_free(self.context)
+        self.c.llama_model_free(self.model)
+
+
+ENGINES = {engine.name: engine for engine in (Rillm, LlamaCpp)}

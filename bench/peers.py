@@ -1,0 +1,128 @@
+"""rillm beside llama.cpp on models of the same bits, turn about, in one process and one minute.
+
+    pip install ".[peers]" && python bench/peers.py --shapes 135m,1b --json peers.json
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from engines import ENGINES, LlamaCpp, Rillm
+from shapes import SHAPES, write
+
+from rillm.suite.roof import Roof
+
+WORKS = ("decode", "depth", "prefill")
+
+
+def median(values) -> float:
+    return float(np.median(values))
+
+
+def best_llama_cpp(path, **options):
+    """The fastest decoding of llama.cpp's flags, on a short run."""
+    found = []
+    for flash_attention in (True, False):
+        for repack in (False,) if os.environ.get('NOREPACK') else (False, True):
+            engine = LlamaCpp(path, flash_attention=flash_attention, repack=repack, **options)
+            engine.fill([1] * 16)
+            engine.step(1)
+            found.append((median([engine.step(1) for _ in range(16)]), flash_attention, repack))
+            engine.close()
+    _, flash_attention, repack = min(found)
+    return {"flash_attention": flash_attention, "repack": repack}
+
+
+def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
+    """One work on all engines, a few tokens each in turn; seconds are medians over all turns."""
+    seconds = {engine.name: [] for engine in engines}
+    if work != "prefill":
+        for engine in engines:
+            engine.fill([1 + i % 1000 for i in range(max(depth, 8))])
+    before = roof.measure()
+    for _ in range(rounds):
+        for engine in engines:
+            if work == "prefill":
+                seconds[engine.name].append(engine.fill([1 + i % 1000 for i in range(512)]) / 512)
+            else:
+                engine.step(1)  # its own weights into what caches there are
+                seconds[engine.name] += [engine.step(1 + i) for i in range(n_tokens)]
+    after = roof.measure()
+    ours = next(engine for engine in engines if engine.name == "rillm")
+    n_bytes = ours.bytes_per_token + ours.kv_bytes_per_position * depth
+    rows = []
+    for engine in engines:
+        times = seconds[engine.name]
+        low, middle, high = np.percentile(times, [10, 50, 90])
+        share = None if work == "prefill" else n_bytes / middle / max(before, after)
+        rows.append({
+            "engine": engine.name, "unit": "tokens/s", "median": 1 / middle,
+            "spread": [1 / high, 1 / low], "roof_share": share,
+            "roof": [before / 1e9, after / 1e9], "flags": engine.flags,
+        })  # fmt: skip
+    theirs = {row["engine"]: row["median"] for row in rows}.get("llama.cpp")
+    for row in rows:
+        row["ratio_to_llama_cpp"] = row["median"] / theirs if theirs else None
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", default="135m", help=f"of {', '.join(SHAPES)}")
+    parser.add_argument("--kinds", default="Q8_0,Q4_0")
+    parser.add_argument("--works", default=",".join(WORKS))
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--kv", default="f16")
+    parser.add_argument("--depth", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=8, help="decoded a turn")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rillm-bench")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    options.folder.mkdir(exist_ok=True)
+    threads = options.threads or rillm_threads()
+    roof, rows = Roof(threads), []
+    for shape in options.shapes.split(","):
+        for kind in options.kinds.split(","):
+            path = write(options.folder, shape, kind)
+            common = {"threads": threads, "kv": options.kv, "context": options.depth + 1024}
+            engines = [Rillm(path, **common)]
+            if "llama.cpp" in options.engines.split(","):
+                engines.append(LlamaCpp(path, **common, **best_llama_cpp(path, **common)))
+            for work in options.works.split(","):
+                depth = options.depth if work == "depth" else 8
+                rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds
+                for row in run(engines, roof, work, depth, rounds, options.tokens):
+                    name = f"{shape} {kind} {work}" + (f" {depth}" if work == "depth" else "")
+                    rows.append({"work": name, **row, "threads": threads})
+                    show(rows[-1])
+            for engine in engines:
+                engine.close()
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+def rillm_threads() -> int:
+    from rillm.cpu import default_threads
+
+    return default_threads().count
+
+
+def show(row) -> None:
+    share = f"{row['roof_share']:.0%}" if row["roof_share"] else ""
+    ratio = f"{row['ratio_to_llama_cpp']:.2f}x" if row["ratio_to_llama_cpp"] else ""
+    print(
+        f"{row['work']:<24}{row['engine']:<11}{row['median']:8.1f} tok/s  {ratio:>6} {share:>5}"
+        f"  roof {row['roof'][0]:.0f}/{row['roof'][1]:.0f} GB/s  {row['flags']}",
+        file=sys.stderr if not os.isatty(1) else sys.stdout,
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
