@@ -25,6 +25,8 @@ LIMITED_API = ("Py_LIMITED_API", "0x030B0000")
 ISAS = {  # flags of isa_<name>.c; everything else is compiled for the baseline
     "portable": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avxvnni": ["-mavxvnni", "-mavx2", "-mfma", "-mf16c"],
+    "avx512vnnivl": ["-mavx512f", "-mavx512vl", "-mavx512vnni", "-mavx2", "-mfma", "-mf16c"],
     "avx512vnni": [
         "-mavx512f",
         "-mavx512bw",

@@ -194,7 +194,7 @@ enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_
 
 /* ---- instruction sets -------------------------------------------------------------------------- */
 
-enum Isa { ISA_PORTABLE, ISA_AVX2, ISA_AVX512VNNI, N_ISAS };
+enum Isa { ISA_PORTABLE, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512VNNIVL, ISA_AVX512VNNI, N_ISAS };
 extern const char *const isa_names[N_ISAS];
 bool isa_compiled(enum Isa isa);
 bool isa_available(enum Isa isa);                  /* compiled in, and both the CPU and the system carry it */

@@ -75,7 +75,11 @@ const struct Activation *stage_hidden(struct Worker worker, const struct Matrix 
 
 /* ---- panels times rows ------------------------------------------------------------------------------ */
 
-/* out[r][i] for the rows of panels first ≤ p < last; many rows take each panel in turn, while it is near. */
+enum { PANELS_NEAR = 2 };   /* that many rows take in turn, while they are in the nearest cache */
+
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* out[r][i] for the rows of panels first ≤ p < last. */
 void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, int32_t first, int32_t last,
              float *out, size_t out_stride)
 {
@@ -84,11 +88,11 @@ void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_
         const struct Segment *segment = &matrix->segments[s];
         int32_t from = first > start ? first - start : 0;
         int32_t to = last - start < segment->n_panels ? last - start : segment->n_panels;
-        int32_t at_once = n_rows <= TILE_ROWS ? to - from : 1;
+        int32_t at_once = n_rows <= TILE_ROWS ? to - from : PANELS_NEAR;
         for (int32_t p = from; p < to; p += at_once)
             for (int32_t r = 0; r < n_rows; r += TILE_ROWS)
-                segment->multiply(segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes, at_once,
-                                  matrix->n_columns, x, r, n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS,
+                segment->multiply(segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes,
+                                  least(at_once, to - p), matrix->n_columns, x, r, least(n_rows - r, TILE_ROWS),
                                   out + (size_t)r * out_stride + (size_t)(start + p) * LANES, out_stride);
     }
     for (int32_t r = 0; matrix->bias && r < n_rows; r++)
@@ -96,16 +100,30 @@ void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_
             out[(size_t)r * out_stride + i] += matrix->bias[i];
 }
 
-/* The 16 outputs of one panel for up to TILE_ROWS rows. */
-static void project_tile(const struct Matrix *matrix, int32_t panel, const struct Activation *x, int32_t first_row,
-                         int32_t n_rows, float out[TILE_ROWS][LANES])
+/* The 16 outputs of one panel for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
+struct GateUp { float gate[LANES], up[LANES]; };
+
+static void project_gate_up(const struct Layer *layer, int32_t panel, const struct Activation *x, int32_t first_row,
+                            int32_t n_rows, struct GateUp *out /* [n_rows] */)
 {
-    const struct Segment *segment = matrix->segments;
-    segment->multiply(segment->panels + (size_t)panel * segment->stride_bytes, segment->stride_bytes, 1,
-                      matrix->n_columns, x, first_row, n_rows, out[0], LANES);
-    for (int32_t r = 0; matrix->bias && r < n_rows; r++)
-        for (int32_t i = 0; i < LANES; i++)
-            out[r][i] += matrix->bias[panel * LANES + i];
+    const struct Segment *gate = layer->gate.segments, *up = layer->up.segments;
+    const size_t stride = sizeof *out / sizeof(float);
+    const uint8_t *up_panel = up->panels + (size_t)panel * up->stride_bytes;
+    if (layer->gate.n_panels && gate->format == up->format) {  /* one after the other in memory */
+        gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2, layer->up.n_columns, x,
+                       first_row, n_rows, out->gate, stride);
+    } else {
+        if (layer->gate.n_panels)
+            gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, 0, 1, layer->up.n_columns, x, first_row,
+                           n_rows, out->gate, stride);
+        up->multiply(up_panel, 0, 1, layer->up.n_columns, x, first_row, n_rows, out->up, stride);
+    }
+    for (int32_t r = 0; r < n_rows; r++) {
+        for (int32_t i = 0; layer->gate.bias && i < LANES; i++)
+            out[r].gate[i] += layer->gate.bias[panel * LANES + i];
+        for (int32_t i = 0; layer->up.bias && i < LANES; i++)
+            out[r].up[i] += layer->up.bias[panel * LANES + i];
+    }
 }
 
 static void scale(float *x, int32_t n, float factor)
@@ -147,16 +165,14 @@ void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct
     struct Engine *engine = worker.engine;
     int32_t first, last, n_rows = engine->step.n_rows;
     const bool has_gate = layer->gate.n_panels > 0;
-    float gate[TILE_ROWS][LANES], up[TILE_ROWS][LANES];
+    struct GateUp tile[TILE_ROWS];
     matrix_share(&layer->up, 1, worker.index, engine->n_threads, &first, &last);
     for (int32_t p = first; p < last; p++)
         for (int32_t r = 0; r < n_rows; r += TILE_ROWS) {
-            int32_t n = n_rows - r < TILE_ROWS ? n_rows - r : TILE_ROWS;
-            if (has_gate)
-                project_tile(&layer->gate, p, x, r, n, gate);
-            project_tile(&layer->up, p, x, r, n, up);
+            int32_t n = least(n_rows - r, TILE_ROWS);
+            project_gate_up(layer, p, x, r, n, tile);
             for (int32_t i = 0; i < n; i++)
-                engine->plan->activate(has_gate ? gate[i] : up[i], has_gate ? up[i] : NULL, LANES,
+                engine->plan->activate(has_gate ? tile[i].gate : tile[i].up, has_gate ? tile[i].up : NULL, LANES,
                                        layer->activation_parameters,
                                        row_of(engine->buffers.hidden, r + i, engine->hidden_stride) + p * LANES);
         }

@@ -2,16 +2,20 @@
 #include "kernels.h"
 #include "../runtime/cpu.h"
 
-const char *const isa_names[N_ISAS] = { "portable", "avx2", "avx512vnni" };
+const char *const isa_names[N_ISAS] = { "portable", "avx2", "avxvnni", "avx512vnnivl", "avx512vnni" };
 
 void kernels_fill_portable(struct Kernels *kernels);
 void kernels_fill_avx2(struct Kernels *kernels);
+void kernels_fill_avxvnni(struct Kernels *kernels);
+void kernels_fill_avx512vnnivl(struct Kernels *kernels);
 void kernels_fill_avx512vnni(struct Kernels *kernels);
 
 static void (*const fill[N_ISAS])(struct Kernels *) = {
     kernels_fill_portable,
 #if defined(__x86_64__)
     kernels_fill_avx2,
+    kernels_fill_avxvnni,
+    kernels_fill_avx512vnnivl,
     kernels_fill_avx512vnni,
 #endif
 };
@@ -23,8 +27,8 @@ const struct Kernels *kernels_for(enum Isa isa)
 {
     static struct Kernels tables[N_ISAS];   /* filled again and again with the same pointers: harmless */
     for (int i = 0; i <= (int)isa; i++)
-        if (isa_compiled((enum Isa)i))
-            fill[i](&tables[isa]);
+        if (isa_compiled((enum Isa)i) && (i != ISA_AVXVNNI || isa == ISA_AVXVNNI))
+            fill[i](&tables[isa]);   /* AVX-VNNI is below no other: a CPU with AVX-512 may lack it */
     tables[isa].isa = isa_names[isa];
     return &tables[isa];
 }

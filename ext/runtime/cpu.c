@@ -30,9 +30,12 @@ bool cpu_has_isa(enum Isa isa)
     const bool avx512vnni = avx2 && all_set(saved, 0xe6)              /* opmask, zmm */
         && all_set(extended.ebx, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) /* F, DQ, BW, VL */
         && all_set(extended.ecx, 1u << 11);                           /* VNNI */
+    const bool avxvnni = avx2 && all_set(cpuid(7, 1).eax, 1u << 4);
     switch (isa) {
     case ISA_PORTABLE: return true;
     case ISA_AVX2: return avx2;
+    case ISA_AVXVNNI: return avxvnni;
+    case ISA_AVX512VNNIVL:
     case ISA_AVX512VNNI: return avx512vnni;
     default: return false;
     }
