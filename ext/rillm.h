@@ -160,7 +160,8 @@ void arena_unmap(struct Arena *arena);
 
 /* ---- cache ------------------------------------------------------------------------------------ */
 
-enum KvFormat { KV_F32, KV_F16 };
+enum KvFormat { KV_F32, KV_F16, KV_Q8, N_KV_FORMATS };   /* q8: int8, one scale a head and position */
+size_t kv_block_bytes(enum KvFormat format, int32_t head_width);
 struct Cache;
 enum Status cache_create(struct Cache **cache, const struct Plan *plan, enum KvFormat format, int32_t context);
 void cache_destroy(struct Cache *cache);

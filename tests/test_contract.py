@@ -31,7 +31,7 @@ def tokens():
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("kv", ["f32", "f16"])
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
 def test_every_isa_gives_the_same_bits(monkeypatch, tiny_folder, tokens, weights, kv):
     for case in CASES:
         runs = [
@@ -81,7 +81,7 @@ def test_rows_of_several_caches_in_one_step(tiny_folder, tokens):
                 assert np.array_equal(got, expected[at])
 
 
-@pytest.mark.parametrize("kv", ["f32", "f16"])
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
 def test_unseen_slots_are_never_read(tiny_folder, kv):
     """Every slot past the length holds NaN; a session that was rewound holds other tokens there."""
     case = load_case("long")

@@ -258,14 +258,22 @@ def test_rotation_turns_pairs(half):
     assert all(np.array_equal(outputs[0], other) for other in outputs)
 
 
-@pytest.mark.parametrize("kv", ["f32", "f16"])
+def as_cached(kv, x):
+    """float64 of what a cache of this format holds: of int8, one scale a position."""
+    if kv == "q8":
+        scale = np.abs(x).max(1, keepdims=True) / np.float32(127)
+        inverse = np.float32(127) / np.abs(x).max(1, keepdims=True)
+        return np.rint(x * inverse).astype(np.float64) * scale
+    return x.astype(np.float16 if kv == "f16" else np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
 @pytest.mark.parametrize("dim", [16, 48, 64, 80, 128])
 @pytest.mark.parametrize("n_heads", [1, 3, 4, 9])
 def test_attention_is_near_float64_and_equal_everywhere(kv, dim, n_heads):
     queries = random_tensor("q", (n_heads, dim), 1.0)
     keys, values = random_tensor("k", (300, dim), 1.0), random_tensor("v", (300, dim), 1.0)
-    dtype = np.float16 if kv == "f16" else np.float32
-    k, v = keys.astype(dtype).astype(np.float64), values.astype(dtype).astype(np.float64)
+    k, v = as_cached(kv, keys), as_cached(kv, values)
     scale = float(np.float32(dim**-0.5))
     for first, last in [(0, 1), (0, 17), (5, 128), (0, 129), (100, 300), (127, 130)]:
         outputs = [

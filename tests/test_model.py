@@ -150,7 +150,7 @@ def test_unknown_options_of_from_pretrained_are_type_errors(tiny_folder, options
 
 @pytest.mark.parametrize(
     "options",
-    [{"weights": "q7"}, {"kv": "q8"}, {"threads": 0}, {"threads": 100000}, {"context": 0}],
+    [{"weights": "q7"}, {"kv": "q4"}, {"threads": 0}, {"threads": 100000}, {"context": 0}],
 )
 def test_values_that_are_none_of_an_options(tiny_folder, options):
     with pytest.raises(ValueError, match="expected"):

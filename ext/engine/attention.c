@@ -91,8 +91,7 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
             if (is_key)
                 finish_head(worker, layer, r, h, projected, key);
             int32_t kv_head = (h - plan->n_heads) % plan->n_kv_heads;
-            store_kv_fn *store =
-                row->cache->format == KV_F32 ? engine->kernels->store_kv_f32 : engine->kernels->store_kv_f16;
+            store_kv_fn *store = kernels_store_kv(engine->kernels, row->cache->format);
             store(is_key ? key : NULL, is_key ? NULL : projected + h * width, width, row->position % BLOCK_POSITIONS,
                   cache_block(row->cache, l, kv_head, row->position / BLOCK_POSITIONS));
         }
@@ -124,8 +123,7 @@ static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_
     block += first_block(&plan->layers[l], row);
     int32_t from = first_seen(&plan->layers[l], row) - block * BLOCK_POSITIONS;
     int32_t to = row->position + 1 - block * BLOCK_POSITIONS;
-    attend_block_fn *attend =
-        row->cache->format == KV_F32 ? engine->kernels->attend_block_f32 : engine->kernels->attend_block_f16;
+    attend_block_fn *attend = kernels_attend_block(engine->kernels, row->cache->format);
     attend(row_of(engine->buffers.queries, r, plan->n_heads * engine->head_width)
                + kv_head * engine->group * engine->head_width,
            engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block), from > 0 ? from : 0,

@@ -4,9 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static size_t element_bytes(enum KvFormat format) { return format == KV_F32 ? 4 : format == KV_F16 ? 2 : 1; }
+
+size_t kv_block_bytes(enum KvFormat format, int32_t head_width)
+{
+    size_t scales = format == KV_Q8 ? sizeof(float) : 0;
+    return (size_t)2 * BLOCK_POSITIONS * ((size_t)head_width * element_bytes(format) + scales);
+}
+
 enum Status cache_create(struct Cache **created, const struct Plan *plan, enum KvFormat format, int32_t context)
 {
-    if (context < 1 || (format != KV_F32 && format != KV_F16))
+    if (context < 1 || format < 0 || format >= N_KV_FORMATS)
         return STATUS_BAD_ARGUMENT;
     struct Cache *cache = calloc(1, sizeof *cache);
     if (!cache)
@@ -17,7 +25,7 @@ enum Status cache_create(struct Cache **created, const struct Plan *plan, enum K
     cache->head_width = (plan->head_dim + LANES - 1) / LANES * LANES;
     cache->context = context;
     cache->ropes = plan->ropes;
-    cache->block_bytes = (size_t)2 * BLOCK_POSITIONS * cache->head_width * (format == KV_F32 ? 4 : 2);
+    cache->block_bytes = kv_block_bytes(format, cache->head_width);
     cache->page_bytes = cache->block_bytes * PAGE_BLOCKS * cache->n_kv_heads * cache->n_layers;
     cache->pages = calloc((size_t)context / PAGE_POSITIONS + 1, sizeof *cache->pages);
     if (!cache->pages) {
@@ -72,7 +80,7 @@ enum Status cache_reserve(struct Cache *cache, int32_t n_positions)
 /* One slot at a time, K by dimension and V by position, as store_kv lays them. */
 void cache_fill_unseen(struct Cache *cache, uint8_t byte)
 {
-    size_t element = cache->format == KV_F32 ? 4 : 2, width = (size_t)cache->head_width;
+    size_t element = element_bytes(cache->format), width = (size_t)cache->head_width;
     for (int32_t position = cache->length; position < cache->n_pages * PAGE_POSITIONS; position++)
         for (int32_t layer = 0; layer < cache->n_layers; layer++)
             for (int32_t head = 0; head < cache->n_kv_heads; head++) {
@@ -81,5 +89,10 @@ void cache_fill_unseen(struct Cache *cache, uint8_t byte)
                 for (size_t d = 0; d < width; d++)
                     memset(block + ((slot / LANES * width + d) * LANES + slot % LANES) * element, byte, element);
                 memset(block + (BLOCK_POSITIONS + slot) * width * element, byte, width * element);
+                float *scales = (float *)(block + 2 * BLOCK_POSITIONS * width * element);
+                if (cache->format == KV_Q8) {
+                    memset(scales + slot, byte, sizeof *scales);
+                    memset(scales + BLOCK_POSITIONS + slot, byte, sizeof *scales);
+                }
             }
 }

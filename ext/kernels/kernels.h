@@ -16,7 +16,8 @@ typedef void rope_fn(float *head, const float *cosines, const float *sines, int3
 typedef void softcap_fn(float *x, int32_t n, float cap);   /* cap · tanh(x / cap) */
 typedef void add_fn(float *x, const float *y, int32_t n);
 
-/* A cache block: K [BLOCK_POSITIONS / 16, dim, 16], then V [BLOCK_POSITIONS, dim]; dim a multiple of 16. */
+/* A cache block: K [BLOCK_POSITIONS / 16, dim, 16], then V [BLOCK_POSITIONS, dim]; dim a multiple of 16.
+   In int8 then float scales of keys [BLOCK_POSITIONS] and of values [BLOCK_POSITIONS]. */
 typedef void store_kv_fn(const float *key, const float *value, int32_t dim, int32_t position_in_block,
                          void *block); /* key or value may be NULL */
 
@@ -47,6 +48,17 @@ static inline activate_fn *kernels_activate(const struct Kernels *kernels, enum 
     case ACTIVATION_XIELU: return kernels->xielu;
     default: return NULL;
     }
+}
+
+static inline store_kv_fn *kernels_store_kv(const struct Kernels *kernels, enum KvFormat format)
+{
+    return format == KV_F32 ? kernels->store_kv_f32 : format == KV_F16 ? kernels->store_kv_f16 : kernels->store_kv_q8;
+}
+
+static inline attend_block_fn *kernels_attend_block(const struct Kernels *kernels, enum KvFormat format)
+{
+    return format == KV_F32 ? kernels->attend_block_f32
+        : format == KV_F16 ? kernels->attend_block_f16 : kernels->attend_block_q8;
 }
 
 static inline matmul_fn *kernels_matmul(const struct Kernels *kernels, enum FormatId format)

@@ -44,6 +44,11 @@ static inline __m256 widen_bf16(const uint16_t *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 static inline f32x16 vec_load_bf16(const uint16_t *p) { return BOTH(widen_bf16(p), widen_bf16(p + 8)); }
+static inline __m256 widen_i8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static inline f32x16 vec_load_i8(const int8_t *p) { return BOTH(widen_i8(p), widen_i8(p + 8)); }
 static inline __m256 pow2_of_magic(__m256 t)
 {
     __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(t), 23);

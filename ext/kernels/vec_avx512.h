@@ -30,6 +30,10 @@ static inline f32x16 vec_load_bf16(const uint16_t *p)
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
+static inline f32x16 vec_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
 static inline f32x16 vec_pow2_of_magic(f32x16 t)
 {
     __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(t), 23);

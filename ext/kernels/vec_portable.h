@@ -27,6 +27,7 @@ static inline f32x16 vec_fma(f32x16 a, f32x16 b, f32x16 c)
 static inline f32x16 vec_load_f16(const uint16_t *p) { f32x16 r; FOR_LANES r.lane[i] = f32_from_f16(p[i]); return r; }
 static inline void vec_store_f16(uint16_t *p, f32x16 a) { FOR_LANES p[i] = f16_from_f32(a.lane[i]); }
 static inline f32x16 vec_load_bf16(const uint16_t *p) { f32x16 r; FOR_LANES r.lane[i] = f32_of_bf16(p[i]); return r; }
+static inline f32x16 vec_load_i8(const int8_t *p) { f32x16 r; FOR_LANES r.lane[i] = (float)p[i]; return r; }
 /* 2^n from t = n + 1.5·2^23. */
 static inline f32x16 vec_pow2_of_magic(f32x16 t)
 {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rillm.checkpoint import Checkpoint, Config
-from rillm.engine._engine import HEAD_DIM_AT_MOST
+from rillm.engine._engine import HEAD_DIM_AT_MOST, kv_bytes
 from rillm.errors import UnexpectedTensor, UnsupportedConfig
 from rillm.families.rope import frequencies
 from rillm.weights.formats import choose, is_quantized
@@ -86,8 +86,7 @@ class Plan:
         return sum(len(m.segments) for m in [*tables, *self.matrices])
 
     def kv_bytes_per_position(self, kv: str) -> int:
-        width = -(-self.head_dim // 16) * 16
-        return 2 * len(self.layers) * self.n_kv_heads * width * {"f32": 4, "f16": 2}[kv]
+        return len(self.layers) * self.n_kv_heads * kv_bytes(kv, self.head_dim)
 
 
 def make_plan(checkpoint: Checkpoint, weights: str, layout: Layout) -> Plan:

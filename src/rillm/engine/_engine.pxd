@@ -4,7 +4,7 @@ from libc.stdint cimport int8_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "rillm.h" nogil:
     enum: LANES, GROUP, TILE_ROWS, BLOCK_POSITIONS, PAGE_POSITIONS, MAX_THREADS, MAX_ROWS, MAX_HEAD_DIM
-    enum: N_FORMATS, N_ISAS, KV_F32, KV_F16, WANTS_LOGITS, NOISE_GUMBEL, FORMAT_F32
+    enum: N_FORMATS, N_ISAS, KV_F32, KV_F16, KV_Q8, WANTS_LOGITS, NOISE_GUMBEL, FORMAT_F32
 
     enum Status:
         STATUS_OK, STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_BAD_TOKEN, STATUS_BAD_POSITION
@@ -100,6 +100,7 @@ cdef extern from "rillm.h" nogil:
     int32_t cache_length(const CCache *cache) noexcept
     Status cache_rewind(CCache *cache, int32_t length) noexcept
     void cache_set_ropes(CCache *cache, const Rope *ropes) noexcept
+    size_t kv_block_bytes(KvFormat format, int32_t head_width) noexcept
     size_t cache_bytes(const CCache *cache) noexcept
     void cache_fill_unseen(CCache *cache, uint8_t byte) noexcept
 

@@ -15,7 +15,7 @@ HEAD_DIM_AT_MOST = MAX_HEAD_DIM
 ISA_NAMES = tuple(isa_names[i].decode() for i in range(N_ISAS))
 FORMAT_NAMES = tuple(formats[i].name.decode() for i in range(N_FORMATS))
 SOURCE_KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
-KV_FORMATS = {"f32": KV_F32, "f16": KV_F16}
+KV_FORMATS = {"f32": KV_F32, "f16": KV_F16, "q8": KV_Q8}
 NORM_KINDS = ("none", "rms", "layer")
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu2", "xielu")
 
@@ -58,6 +58,11 @@ def available_isas():
 def panel_bytes(format, int32_t n_columns):
     """Bytes of one panel (16 rows) of a matrix with `n_columns` columns."""
     return format_panel_bytes(&formats[<int>FORMAT_NAMES.index(format)], n_columns)
+
+
+def kv_bytes(str format, int32_t head_dim):
+    """Bytes of K and V of one head and position."""
+    return kv_block_bytes(<KvFormat><int>KV_FORMATS[format], (head_dim + 15) // 16 * 16) // BLOCK_POSITIONS
 
 
 def row_bytes(kind, int32_t n_columns):

@@ -5,6 +5,8 @@ from libc.string cimport memset
 
 import numpy as np
 
+from rillm.engine._engine import kv_bytes
+
 from rillm.engine._engine cimport (
     BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, Kernels, KvFormat, kernels_named,
 )
@@ -16,6 +18,11 @@ cdef extern from "kernels/kernels.h" nogil:
                             size_t out_stride) noexcept
     ctypedef void activate_fn(const float *x, const float *up, int32_t n, const float *parameters,
                               float *out) noexcept
+    ctypedef void store_kv_fn(const float *key, const float *value, int32_t dim, int32_t position,
+                              void *block) noexcept
+    ctypedef void attend_block_fn(const float *queries, int32_t n_heads, int32_t dim, const void *block,
+                                  int32_t first, int32_t last, float scale, float softcap,
+                                  float *partials) noexcept
     ctypedef struct Table "struct Kernels":
         void (*quantize)(const float *x, int32_t n_columns, int8_t *q, float *scales, int32_t *minus_sums) noexcept
         void (*norm_rms)(const float *x, const float *weight, const float *bias, int32_t width, int32_t n,
@@ -31,12 +38,12 @@ cdef extern from "kernels/kernels.h" nogil:
         void (*softcap)(float *x, int32_t n, float cap) noexcept
         float (*read_sum)(const float *x, size_t n) noexcept nogil
         void (*add)(float *x, const float *y, int32_t n) noexcept
-        void (*store_kv_f32)(const float *key, const float *value, int32_t dim, int32_t position, void *block) noexcept
-        void (*store_kv_f16)(const float *key, const float *value, int32_t dim, int32_t position, void *block) noexcept
-        void (*attend_block_f32)(const float *queries, int32_t n_heads, int32_t dim, const void *block, int32_t first,
-                                 int32_t last, float scale, float softcap, float *partials) noexcept
-        void (*attend_block_f16)(const float *queries, int32_t n_heads, int32_t dim, const void *block, int32_t first,
-                                 int32_t last, float scale, float softcap, float *partials) noexcept
+        store_kv_fn *store_kv_f32
+        store_kv_fn *store_kv_f16
+        store_kv_fn *store_kv_q8
+        attend_block_fn *attend_block_q8
+        attend_block_fn *attend_block_f32
+        attend_block_fn *attend_block_f16
         void (*merge_partial)(float *into, const float *partial, int32_t dim) noexcept
         void (*finish_partial)(const float *partial, int32_t dim, float *out) noexcept
         matmul_fn *matmul_f32
@@ -210,25 +217,23 @@ def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float sc
     cdef float[:, ::1] q = np.ascontiguousarray(queries, np.float32)
     cdef float[:, ::1] k = np.ascontiguousarray(keys, np.float32), v = np.ascontiguousarray(values, np.float32)
     cdef const Table *kernels = table(isa)
-    cdef bint f32 = kv == "f32"
+    cdef store_kv_fn *store = kernels.store_kv_f32
+    cdef attend_block_fn *attend_block = kernels.attend_block_f32
+    if kv == "f16":
+        store, attend_block = kernels.store_kv_f16, kernels.attend_block_f16
+    elif kv == "q8":
+        store, attend_block = kernels.store_kv_q8, kernels.attend_block_q8
     cdef int32_t dim = <int32_t>q.shape[1], n_heads = <int32_t>q.shape[0], b, p, h, size = LANES + dim
     cdef int32_t first_block = first // BLOCK_POSITIONS, n_blocks = (last - 1) // BLOCK_POSITIONS + 1
-    cdef uint8_t[::1] block = aligned(2 * BLOCK_POSITIONS * dim * (4 if f32 else 2))
+    cdef uint8_t[::1] block = aligned(kv_bytes(kv, dim) * BLOCK_POSITIONS)
     cdef float[:, ::1] sums = np.zeros((n_heads, size), np.float32), partials = np.zeros((n_heads, size), np.float32)
     for b in range(first_block, n_blocks):
         memset(&block[0], unseen_byte, <size_t>block.shape[0])
         for p in range(max(first, b * BLOCK_POSITIONS), min(last, (b + 1) * BLOCK_POSITIONS)):
-            if f32:
-                kernels.store_kv_f32(&k[p, 0], &v[p, 0], dim, p % BLOCK_POSITIONS, &block[0])
-            else:
-                kernels.store_kv_f16(&k[p, 0], &v[p, 0], dim, p % BLOCK_POSITIONS, &block[0])
+            store(&k[p, 0], &v[p, 0], dim, p % BLOCK_POSITIONS, &block[0])
         into = sums if b == first_block else partials
-        if f32:
-            kernels.attend_block_f32(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
-                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, softcap, &into[0, 0])
-        else:
-            kernels.attend_block_f16(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
-                                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, softcap, &into[0, 0])
+        attend_block(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
+                     min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, softcap, &into[0, 0])
         if b > first_block:
             for h in range(n_heads):
                 kernels.merge_partial(&sums[h, 0], &partials[h, 0], dim)
