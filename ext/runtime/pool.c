@@ -3,6 +3,7 @@
 #include "pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -12,7 +13,8 @@ enum { STACK_BYTES = 1 << 20 };
 
 struct Pool {
     int32_t n_threads, n_started;
-    uint32_t generation;             /* of the process that started the threads */
+    _Atomic uint32_t generation;     /* of the process that started the threads */
+    _Atomic uint32_t claimed;        /* the generation that some thread of it resets, or has reset, the pool for */
     struct Word step, phase;
     _Atomic uint32_t arrived;
     _Atomic bool is_closing;
@@ -31,22 +33,28 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static void after_fork_in_child(void) { atomic_fetch_add(&fork_generation, 1); }
 static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
 
-static void reset(struct Pool *pool)
+static void reset(struct Pool *pool, uint32_t generation)
 {
     pool->n_started = 1;
-    pool->generation = atomic_load(&fork_generation);
     pool->step = pool->phase = (struct Word){ 0 };
     atomic_store(&pool->arrived, 0);
     atomic_store(&pool->is_closing, false);
     pool->next_turn = pool->serving = 0;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->turn_ended, NULL);
+    atomic_store(&pool->generation, generation);
 }
 
+/* In a forked child the first caller resets; others that come at once wait for it. */
 static void reset_after_fork(struct Pool *pool)
 {
-    if (pool->generation != atomic_load(&fork_generation))
-        reset(pool);
+    uint32_t generation = atomic_load(&fork_generation), claimed = atomic_load(&pool->claimed);
+    if (atomic_load(&pool->generation) == generation)
+        return;
+    if (claimed != generation && atomic_compare_exchange_strong(&pool->claimed, &claimed, generation))
+        reset(pool, generation);
+    while (atomic_load(&pool->generation) != generation)
+        sched_yield();
 }
 
 static void *serve(void *argument)
@@ -71,7 +79,8 @@ enum Status pool_create(struct Pool **created, int32_t n_threads)
     if (!pool)
         return STATUS_NO_MEMORY;
     pool->n_threads = n_threads;
-    reset(pool);
+    atomic_store(&pool->claimed, atomic_load(&fork_generation));
+    reset(pool, atomic_load(&fork_generation));
     *created = pool;
     return STATUS_OK;
 }
