@@ -74,7 +74,8 @@ class LlamaCpp:
         of_context.type_k = of_context.type_v = KV_TYPES["f16" if kv == "auto" else kv]
         of_context.flash_attn_type = int(flash_attention)
         self.context = llama_cpp.llama_init_from_model(self.model, of_context)
-        self.vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        vocab = llama_cpp.llama_model_get_vocab(self.model)
+        self.vocab_size = llama_cpp.llama_vocab_n_tokens(vocab)
         on = "on" if flash_attention else "off"
         self.flags = f"kv {kv}, {threads} threads, flash attention {on}, repack {int(repack)}"
 

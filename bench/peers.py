@@ -1,6 +1,6 @@
 """rillm beside llama.cpp on models of the same bits, turn about, in one process and one minute.
 
-    pip install ".[peers]" && python bench/peers.py --shapes 135m,1b --json peers.json
+pip install ".[peers]" && python bench/peers.py --shapes 135m,1b --json peers.json
 """
 
 import argparse
@@ -23,11 +23,11 @@ def median(values) -> float:
     return float(np.median(values))
 
 
-def best_llama_cpp(path, **options):
+def best_llama_cpp(path, may_repack, **options):
     """The fastest decoding of llama.cpp's flags, on a short run."""
     found = []
     for flash_attention in (True, False):
-        for repack in (False,) if os.environ.get('NOREPACK') else (False, True):
+        for repack in (False, True)[: 1 + may_repack]:
             engine = LlamaCpp(path, flash_attention=flash_attention, repack=repack, **options)
             engine.fill([1] * 16)
             engine.step(1)
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--kv", default="f16")
     parser.add_argument("--depth", type=int, default=4096)
+    parser.add_argument("--no-repack", action="store_true", help="llama.cpp as the file has it")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=8, help="decoded a turn")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rillm-bench")
@@ -93,7 +94,11 @@ def main() -> None:
             common = {"threads": threads, "kv": options.kv, "context": options.depth + 1024}
             engines = [Rillm(path, **common)]
             if "llama.cpp" in options.engines.split(","):
-                engines.append(LlamaCpp(path, **common, **best_llama_cpp(path, **common)))
+                engines.append(
+                    LlamaCpp(
+                        path, **common, **best_llama_cpp(path, not options.no_repack, **common)
+                    )
+                )
             for work in options.works.split(","):
                 depth = options.depth if work == "depth" else 8
                 rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds

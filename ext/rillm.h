@@ -118,8 +118,8 @@ struct Rope {                 /* pairs (i, i + n_pairs) of a head turn by positi
 };
 
 enum ActivationFunction { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU2, ACTIVATION_XIELU };
-typedef void activate_fn(const float *x, const float *up /* or NULL: ones */, int32_t n,
-                         const float *parameters, float *out /* activation(x) · up */);
+typedef void activate_fn(const float *x, const float *up /* or NULL: ones */, int32_t n, const float *parameters,
+                         float *out /* activation(x) · up */);
 
 struct Layer {
     struct Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;  /* of x; of what is added to x */
@@ -154,13 +154,17 @@ struct Plan {
 
 /* ---- memory ----------------------------------------------------------------------------------- */
 
-struct Arena { uint8_t *base; size_t n_bytes; bool huge_pages; };
-enum Status arena_map(struct Arena *arena, size_t n_bytes);  /* zeroed, 2 MiB-aligned, huge pages if they can be had */
+struct Arena {
+    uint8_t *base;
+    size_t n_bytes;
+    bool huge_pages;
+};
+enum Status arena_map(struct Arena *arena, size_t n_bytes); /* zeroed, 2 MiB-aligned, huge pages if they can be had */
 void arena_unmap(struct Arena *arena);
 
 /* ---- cache ------------------------------------------------------------------------------------ */
 
-enum KvFormat { KV_F32, KV_F16, KV_Q8, N_KV_FORMATS };   /* q8: int8, one scale a head and position */
+enum KvFormat { KV_F32, KV_F16, KV_Q8, N_KV_FORMATS }; /* q8: int8, one scale a head and position */
 size_t kv_block_bytes(enum KvFormat format, int32_t head_width);
 struct Cache;
 enum Status cache_create(struct Cache **cache, const struct Plan *plan, enum KvFormat format, int32_t context);
@@ -180,15 +184,14 @@ enum RowFlags { WANTS_LOGITS = 1, WANTS_HIDDEN = 2, DRAFT = 4 };
 struct Row {
     struct Cache *cache;
     int32_t position, token;
-    int32_t parent;            /* an earlier row of this step, or -1: the committed past of the cache */
-    const float *input;        /* [dim], or NULL: the embedding of token */
-    uint16_t adapter, flags;   /* enum RowFlags */
+    int32_t parent; /* an earlier row of this step, or -1: the committed past of the cache */
+    const float *input; /* [dim], or NULL: the embedding of token */
+    uint16_t adapter, flags; /* enum RowFlags */
 };
 
 struct Engine;
 struct Kernels;
-enum Status engine_create(struct Engine **engine, struct Plan *plan, const struct Kernels *kernels,
-                          int32_t n_threads);
+enum Status engine_create(struct Engine **engine, struct Plan *plan, const struct Kernels *kernels, int32_t n_threads);
 void engine_destroy(struct Engine *engine);
 /* One step. logits: [rows that want them, vocab_stride], vocab_stride = vocab_size rounded up to 16. */
 enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits);
@@ -198,13 +201,16 @@ enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_
 enum Isa { ISA_PORTABLE, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512VNNIVL, ISA_AVX512VNNI, N_ISAS };
 extern const char *const isa_names[N_ISAS];
 bool isa_compiled(enum Isa isa);
-bool isa_available(enum Isa isa);                  /* compiled in, and both the CPU and the system carry it */
-const struct Kernels *kernels_for(enum Isa isa);   /* a full table: what isa lacks is filled from below */
+bool isa_available(enum Isa isa); /* compiled in, and both the CPU and the system carry it */
+const struct Kernels *kernels_for(enum Isa isa); /* a full table: what isa lacks is filled from below */
 
 /* ---- sampling ----------------------------------------------------------------------------------- */
 
 enum NoisePurpose { NOISE_GUMBEL, NOISE_XTC };
-struct NoiseKey { uint64_t seed; uint32_t index, completion, purpose; };
+struct NoiseKey {
+    uint64_t seed;
+    uint32_t index, completion, purpose;
+};
 void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 void noise_words(const struct NoiseKey *key, uint32_t block, uint32_t words[4]); /* of tokens 4·block + 0..3 */
 float noise_of_word(uint32_t word);

@@ -127,7 +127,8 @@ static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_
     attend(row_of(engine->buffers.queries, r, plan->n_heads * engine->head_width)
                + kv_head * engine->group * engine->head_width,
            engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block), from > 0 ? from : 0,
-           to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS, plan->layers[l].attention_scale, plan->attention_softcap, partials);
+           to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS, plan->layers[l].attention_scale, plan->attention_softcap,
+           partials);
 }
 
 static void merge(struct Worker worker, float *into, const float *partials)

@@ -40,12 +40,15 @@ struct Engine {
     struct Step step;
 };
 
-struct Worker { struct Engine *engine; int32_t index; };
+struct Worker {
+    struct Engine *engine;
+    int32_t index;
+};
 
 /* plan.c */
 void plan_bind(struct Plan *plan, const struct Kernels *kernels);
-void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares,
-                  int32_t *first, int32_t *last);
+void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares, int32_t *first,
+                  int32_t *last);
 enum Status buffers_reserve(struct Engine *engine, int32_t n_rows, int32_t n_tasks);
 
 /* stages.c, for attention.c */

@@ -48,17 +48,21 @@ static int32_t panel_at(const struct Matrix *matrix, size_t n_bytes, int32_t gra
     return (panel + granularity / 2) / granularity * granularity;
 }
 
-void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares,
-                  int32_t *first, int32_t *last)
+void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares, int32_t *first,
+                  int32_t *last)
 {
     *first = panel_at(matrix, matrix->n_bytes * (size_t)index / (size_t)n_shares, granularity);
-    *last = index + 1 == n_shares ? matrix->n_panels
-                                  : panel_at(matrix, matrix->n_bytes * (size_t)(index + 1) / (size_t)n_shares, granularity);
+    *last = index + 1 == n_shares
+        ? matrix->n_panels
+        : panel_at(matrix, matrix->n_bytes * (size_t)(index + 1) / (size_t)n_shares, granularity);
 }
 
 /* ---- buffers: one arena, carved twice: once to measure, once to place ---------------------------------- */
 
-struct Carver { uint8_t *base; size_t used; };
+struct Carver {
+    uint8_t *base;
+    size_t used;
+};
 
 static void *carve(struct Carver *carver, size_t n_bytes)
 {

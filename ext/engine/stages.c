@@ -19,8 +19,8 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
         fill(worker, r, argument, values);
         memset(values + n, 0, (size_t)(whole - n) * sizeof *values);
         if (reader->reads_integers)
-            engine->kernels->quantize(values, whole, x->q + (size_t)r * x->stride,
-                                      row_of(x->scales, r, n_groups), x->minus_sums + (size_t)r * n_groups);
+            engine->kernels->quantize(values, whole, x->q + (size_t)r * x->stride, row_of(x->scales, r, n_groups),
+                                      x->minus_sums + (size_t)r * n_groups);
     }
     if (!few)
         pool_barrier(engine->pool);
@@ -75,7 +75,7 @@ const struct Activation *stage_hidden(struct Worker worker, const struct Matrix 
 
 /* ---- panels times rows ------------------------------------------------------------------------------ */
 
-enum { PANELS_NEAR = 2 };   /* that many rows take in turn, while they are in the nearest cache */
+enum { PANELS_NEAR = 2 }; /* that many rows take in turn, while they are in the nearest cache */
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
@@ -109,7 +109,7 @@ static void project_gate_up(const struct Layer *layer, int32_t panel, const stru
     const struct Segment *gate = layer->gate.segments, *up = layer->up.segments;
     const size_t stride = sizeof *out / sizeof(float);
     const uint8_t *up_panel = up->panels + (size_t)panel * up->stride_bytes;
-    if (layer->gate.n_panels && gate->format == up->format) {  /* one after the other in memory */
+    if (layer->gate.n_panels && gate->format == up->format) { /* one after the other in memory */
         gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2, layer->up.n_columns, x,
                        first_row, n_rows, out->gate, stride);
     } else {

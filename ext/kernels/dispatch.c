@@ -13,10 +13,7 @@ void kernels_fill_avx512vnni(struct Kernels *kernels);
 static void (*const fill[N_ISAS])(struct Kernels *) = {
     kernels_fill_portable,
 #if defined(__x86_64__)
-    kernels_fill_avx2,
-    kernels_fill_avxvnni,
-    kernels_fill_avx512vnnivl,
-    kernels_fill_avx512vnni,
+    kernels_fill_avx2,     kernels_fill_avxvnni, kernels_fill_avx512vnnivl, kernels_fill_avx512vnni,
 #endif
 };
 

@@ -23,9 +23,9 @@ typedef void store_kv_fn(const float *key, const float *value, int32_t dim, int3
 
 /* A partial: [max, sum of exp(score − max), 14 unused, out[dim]], of one head over some positions. */
 enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_OUT = LANES };
-typedef void attend_block_fn(const float *queries /* [n_heads, dim] */, int32_t n_heads, int32_t dim,
-                             const void *block, int32_t first, int32_t last /* visible: first ≤ p < last */,
-                             float scale, float softcap /* 0: none */, float *partials /* [n_heads, LANES + dim] */);
+typedef void attend_block_fn(const float *queries /* [n_heads, dim] */, int32_t n_heads, int32_t dim, const void *block,
+                             int32_t first, int32_t last /* visible: first ≤ p < last */, float scale,
+                             float softcap /* 0: none */, float *partials /* [n_heads, LANES + dim] */);
 /* The sum of n floats (a multiple of 64), for measuring how fast memory can be read at all. */
 typedef float read_sum_fn(const float *x, size_t n);
 typedef void merge_partial_fn(float *into, const float *partial, int32_t dim);
@@ -58,7 +58,8 @@ static inline store_kv_fn *kernels_store_kv(const struct Kernels *kernels, enum 
 static inline attend_block_fn *kernels_attend_block(const struct Kernels *kernels, enum KvFormat format)
 {
     return format == KV_F32 ? kernels->attend_block_f32
-        : format == KV_F16 ? kernels->attend_block_f16 : kernels->attend_block_q8;
+        : format == KV_F16  ? kernels->attend_block_f16
+                            : kernels->attend_block_q8;
 }
 
 static inline matmul_fn *kernels_matmul(const struct Kernels *kernels, enum FormatId format)

@@ -2,12 +2,9 @@
 #include "../rillm.h"
 
 const struct Format formats[N_FORMATS] = {
-    { "f32", FORMAT_F32, 32, 0, SCALE_NONE, SCALE_NONE, 0 },
-    { "f16", FORMAT_F16, 16, 0, SCALE_NONE, SCALE_NONE, 0 },
-    { "bf16", FORMAT_BF16, 16, 0, SCALE_NONE, SCALE_NONE, 0 },
-    { "q8", FORMAT_Q8, 8, GROUP, SCALE_F16, SCALE_NONE, 0 },
-    { "q4", FORMAT_Q4, 4, GROUP, SCALE_F16, SCALE_NONE, 8 },
-    { "q4m", FORMAT_Q4M, 4, GROUP, SCALE_F16, SCALE_F16, 0 },
+    { "f32", FORMAT_F32, 32, 0, SCALE_NONE, SCALE_NONE, 0 },   { "f16", FORMAT_F16, 16, 0, SCALE_NONE, SCALE_NONE, 0 },
+    { "bf16", FORMAT_BF16, 16, 0, SCALE_NONE, SCALE_NONE, 0 }, { "q8", FORMAT_Q8, 8, GROUP, SCALE_F16, SCALE_NONE, 0 },
+    { "q4", FORMAT_Q4, 4, GROUP, SCALE_F16, SCALE_NONE, 8 },   { "q4m", FORMAT_Q4M, 4, GROUP, SCALE_F16, SCALE_F16, 0 },
 };
 
 static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -35,7 +32,9 @@ size_t format_panel_bytes(const struct Format *format, int32_t n_columns)
 
 size_t source_row_bytes(enum SourceKind kind, int32_t n_columns)
 {
-    static const struct { uint8_t columns, bytes; } blocks[N_SOURCES] = {
+    static const struct {
+        uint8_t columns, bytes;
+    } blocks[N_SOURCES] = {
         { 1, 4 }, { 1, 2 }, { 1, 2 }, { 32, 34 }, { 32, 18 }, { 32, 20 },
     };
     return n_columns % blocks[kind].columns ? 0 : (size_t)n_columns / blocks[kind].columns * blocks[kind].bytes;

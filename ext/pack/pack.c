@@ -140,8 +140,8 @@ void unpack_row(const struct Format *format, const uint8_t *panel, int32_t row, 
         for (int32_t c = 0; c < n_columns; c++) {
             size_t at = (size_t)c * LANES + (size_t)row;
             out[c] = format->id == FORMAT_F32 ? ((const float *)panel)[at]
-                : format->id == FORMAT_F16 ? f32_from_f16(((const uint16_t *)panel)[at])
-                                           : f32_of_bf16(((const uint16_t *)panel)[at]);
+                : format->id == FORMAT_F16    ? f32_from_f16(((const uint16_t *)panel)[at])
+                                              : f32_of_bf16(((const uint16_t *)panel)[at]);
         }
         return;
     }

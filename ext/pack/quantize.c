@@ -7,7 +7,11 @@ static float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; } /* |x|
 static float clamped(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 /* One group as scale and minimum; returns the squared error. */
-struct Fit { uint16_t scale, minimum; float error; uint8_t q[GROUP]; };
+struct Fit {
+    uint16_t scale, minimum;
+    float error;
+    uint8_t q[GROUP];
+};
 
 static void encode(struct Fit *fit, const float *x, int n, float scale, float minimum, float low, float high,
                    int offset)

@@ -19,10 +19,7 @@ struct FloatEnvironment floats_enter(void)
     __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
     return previous;
 }
-void floats_leave(struct FloatEnvironment previous)
-{
-    __asm__ volatile("msr fpcr, %0" : : "r"(previous.control));
-}
+void floats_leave(struct FloatEnvironment previous) { __asm__ volatile("msr fpcr, %0" : : "r"(previous.control)); }
 #else
 struct FloatEnvironment floats_enter(void) { return (struct FloatEnvironment){ 0 }; }
 void floats_leave(struct FloatEnvironment previous) { (void)previous; }

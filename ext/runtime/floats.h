@@ -16,10 +16,30 @@
 #error "rillm's panels are little endian"
 #endif
 
-static inline uint32_t bits_of_f32(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
-static inline float f32_of_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
-static inline uint64_t bits_of_f64(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
-static inline double f64_of_bits(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
+static inline uint32_t bits_of_f32(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+static inline float f32_of_bits(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+static inline uint64_t bits_of_f64(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, 8);
+    return u;
+}
+static inline double f64_of_bits(uint64_t u)
+{
+    double x;
+    memcpy(&x, &u, 8);
+    return x;
+}
 static inline float f32_of_bf16(uint16_t b) { return f32_of_bits((uint32_t)b << 16); }
 
 /* a·b is exact in double; the sum is rounded to odd there, so that the last rounding, to float, is right. */

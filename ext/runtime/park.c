@@ -13,7 +13,10 @@ static void sleep_while(struct Word *word, uint32_t old)
 {
     syscall(SYS_futex, &word->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 }
-static void wake_all(struct Word *word) { syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
+static void wake_all(struct Word *word)
+{
+    syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
 #else
 static void sleep_while(struct Word *word, uint32_t old)
 {

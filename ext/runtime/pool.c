@@ -26,7 +26,11 @@ struct Pool {
     uint64_t next_turn, serving;
 };
 
-struct Start { struct Pool *pool; int32_t worker; uint32_t step; };
+struct Start {
+    struct Pool *pool;
+    int32_t worker;
+    uint32_t step;
+};
 
 static _Atomic uint32_t fork_generation;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;

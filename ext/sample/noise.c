@@ -22,8 +22,8 @@ void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 float noise_of_word(uint32_t word)
 {
     double v = ((double)word + 0.5) * 0x1p-32;
-    double exponential = v < 0x1p-10 ? v * (1.0 + v * (1.0 / 2 + v * (1.0 / 3 + v * (1.0 / 4 + v * (1.0 / 5)))))
-                                     : -log_f64(1.0 - v);
+    double exponential =
+        v < 0x1p-10 ? v * (1.0 + v * (1.0 / 2 + v * (1.0 / 3 + v * (1.0 / 4 + v * (1.0 / 5))))) : -log_f64(1.0 - v);
     return (float)-log_f64(exponential);
 }
 

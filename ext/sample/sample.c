@@ -4,9 +4,15 @@
 #include "../rillm.h"
 #include "../runtime/floats.h"
 
-struct Candidate { float logit; int32_t token; };
+struct Candidate {
+    float logit;
+    int32_t token;
+};
 
-struct Best { float score; int32_t token; };
+struct Best {
+    float score;
+    int32_t token;
+};
 
 static void compete(struct Best *best, float scaled, uint32_t word, int32_t token)
 {
