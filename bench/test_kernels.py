@@ -1,4 +1,4 @@
-"""Each matrix kernel by format, instruction set, rows and shape: GB/s of panels read, from cache or memory.
+"""Each matrix kernel by format, instruction set, rows and shape: GB/s of panels read.
 
 pip install ".[test]" && pytest bench --benchmark-group-by=param:shape
 """

@@ -212,7 +212,7 @@ cdef class Engine:
 
     def __cinit__(self, plan, Weights weights, str isa, int n_threads):
         cdef const Kernels *kernels = kernels_named(isa)
-        cdef int32_t l
+        cdef int32_t i
         self.weights = weights
         self.isa = isa
         self.n_threads = n_threads
@@ -243,8 +243,8 @@ cdef class Engine:
         self.set_matrix(&self.plan.embedding, plan.embedding)
         self.set_matrix(&self.plan.positions, plan.positions)
         self.set_matrix(&self.plan.head, plan.head)
-        for l in range(self.plan.n_layers):
-            self.set_layer(&self.plan.layers[l], plan.layers[l])
+        for i in range(self.plan.n_layers):
+            self.set_layer(&self.plan.layers[i], plan.layers[i])
         check(engine_create(&self.engine, &self.plan, kernels, n_threads))
 
     def __dealloc__(self):

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """One thin function a kernel, for tests and bench: the table of an instruction set, called from Python."""
-from libc.stdint cimport int8_t, int32_t, uint8_t, uint16_t
+from libc.stdint cimport int8_t, int32_t, uint8_t
 from libc.string cimport memset
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from rillm.engine._engine import kv_bytes
 
 from rillm.engine._engine cimport (
-    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, Kernels, KvFormat, kernels_named,
+    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, kernels_named,
 )
 
 
@@ -112,7 +112,7 @@ def matmul(isa, format, const uint8_t[::1] panels, size_t stride, int32_t n_pane
     cdef matmul_fn *multiply = matmul_of(table(isa), format)
     cdef float[:, ::1] c_values = _padded(values, 64)
     cdef Activation x
-    cdef int32_t n_rows = <int32_t>c_values.shape[0], r, i
+    cdef int32_t n_rows = <int32_t>c_values.shape[0], _i
     cdef Py_ssize_t columns = c_values.shape[1]
     if not 1 <= n_rows <= TILE_ROWS:
         raise ValueError(f"a tile has 1 to {TILE_ROWS} rows, got {n_rows}")
@@ -131,7 +131,7 @@ def matmul(isa, format, const uint8_t[::1] panels, size_t stride, int32_t n_pane
     out = np.zeros((n_rows, n_panels * LANES), np.float32)
     cdef float[:, ::1] c_out = out
     with nogil:
-        for i in range(repeats):
+        for _i in range(repeats):
             multiply(&panels[0], stride, n_panels, n_columns, &x, 0, n_rows, &c_out[0, 0],
                      <size_t>(n_panels * LANES))
     return out
@@ -208,7 +208,8 @@ def add(isa, x, y):
     return np.asarray(c_x)[0, :len(x)]
 
 
-def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float scale, float softcap=0.0, int unseen_byte=0xff):
+def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float scale, float softcap=0.0,
+           int unseen_byte=0xff):
     """Attention of heads over positions first ≤ p < last of consecutive blocks, merged in order.
 
     queries : float32 [n_heads, dim], dim a multiple of 16; keys, values : float32 [n_positions, dim].
