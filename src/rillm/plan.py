@@ -107,8 +107,7 @@ class _Planner:
         self.layout = layout
         self.weights = weights
         self.quantized_file = any(is_quantized(t) for t in checkpoint.tensors.values())
-        from_gguf = checkpoint.format == "gguf"
-        self.pairs = self.family.gguf_pairs if from_gguf else self.family.rotary_pairs
+        self.pairs = self.family.rotary_pairs
         if self.config.head_dim > HEAD_DIM_AT_MOST:
             raise UnsupportedConfig(
                 f"{self.config.file}: head_dim is {self.config.head_dim}, "

@@ -11,6 +11,7 @@ from rillm.checkpoint.gguf_config import config_from_gguf
 from rillm.checkpoint.gguf_tokenizer import tokenizer_from_gguf
 from rillm.checkpoint.keys import read_json, token_ids
 from rillm.checkpoint.mapped import Tensor
+from rillm.checkpoint.split import first_parts
 from rillm.checkpoint.tokenizer import Tokenizer, has_tokenizer, read_tokenizer, tokenizer_config
 from rillm.errors import MalformedFile, ModelNotFound
 
@@ -22,6 +23,9 @@ _SAMPLING_KEYS = (
     "min_p",
     "typical_p",
     "repetition_penalty",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "no_repeat_ngram_size",
     "max_new_tokens",
 )
 
@@ -95,7 +99,9 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a model folder (config.json, *.safetensors, tokenizer.json) or one .gguf file.
+    """Open a model folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.
+
+    Of a model split over several .gguf files give the first, or their folder.
 
     When this returns, all files are there and every extent lies inside its file; weights are
     mapped, not read.
@@ -110,9 +116,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         return _open_gguf(path)
     if not path.is_dir():
         raise ModelNotFound(f"{path}: no such file; expected a model folder or a .gguf file")
-    files = list(path.glob("*.gguf"))
+    files = first_parts([file.name for file in path.glob("*.gguf")])
     if len(files) == 1 and not (path / "config.json").exists():
-        return _open_gguf(files[0])
+        return _open_gguf(path / files[0])
     return _open_folder(path)
 
 

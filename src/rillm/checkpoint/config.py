@@ -22,6 +22,9 @@ ACTIVATIONS = {  # config.json's name -> the kernel's
     "xielu": "xielu",
 }
 
+LAYERS_AT_MOST = 4096
+ROWS_AT_MOST = 1 << 24
+
 
 @dataclass(frozen=True)
 class Config:
@@ -46,10 +49,13 @@ class Config:
     bos_token_id: int | None
 
     def __post_init__(self):
-        counts = ("vocab_size", "dim", "n_layers", "n_heads", "n_kv_heads", "head_dim", "ffn_dim")
+        counts = ("vocab_size", "dim", "n_heads", "n_kv_heads", "head_dim", "ffn_dim")
         for name in (*counts, "context_length"):
             if getattr(self, name) < 1:
                 raise self._wrong(f"{name} is {getattr(self, name)}, expected at least 1")
+        largest = max(self.n_heads * self.head_dim, *(getattr(self, name) for name in counts))
+        if largest > ROWS_AT_MOST:  # before there is a list of them
+            raise self._wrong(f"a matrix has {largest} rows, expected at most {ROWS_AT_MOST}")
         if self.n_heads % self.n_kv_heads:
             raise self._wrong(f"{self.n_heads} heads cannot share {self.n_kv_heads} KV heads")
         if self.ropes and self.rotary_dim % 2:
@@ -57,12 +63,15 @@ class Config:
                 f"head_dim is {self.head_dim}, of which {self.rotary_dim} turn, "
                 "expected an even number"
             )
-        numbers = [("norm epsilon", self.arithmetic.norm_epsilon)]
+        if not 0 < (epsilon := self.arithmetic.norm_epsilon) < math.inf:
+            raise self._wrong(f"norm epsilon is {epsilon}, expected a positive number")
         for rope in self.ropes:
-            numbers += [("rope theta", rope.theta), ("rope factor", rope.factor)]
-        for name, value in numbers:
-            if not (math.isfinite(value) and value > 0):
-                raise self._wrong(f"{name} is {value}, expected a positive number")
+            if wrong := rope.wrong(self.rotary_dim):
+                raise self._wrong(f"rope {wrong}")
+        for name in ("embedding_scale", "residual_scale", "logit_scale", "attention_scale",
+                     "attention_softcap", "logit_softcap", "qkv_clip"):  # fmt: skip
+            if not math.isfinite(value := getattr(self.arithmetic, name) or 0.0):
+                raise self._wrong(f"{name.replace('_', ' ')} is {value}, expected a number")
 
     @property
     def rotary_dim(self) -> int:
@@ -103,7 +112,7 @@ def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
     keys = Keys(file, raw)
     arithmetic = _resolved(keys, family)
     dim, n_heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
-    n_layers = keys.integer("num_hidden_layers")
+    n_layers = sane_layers(file, keys.integer("num_hidden_layers"))
     context_length = keys.integer("max_position_embeddings", 2048)
     sliding = _sliding_layers(raw, arithmetic, n_layers)
     ropes, layer_ropes = _ropes(keys, arithmetic, context_length, sliding)
@@ -131,6 +140,15 @@ def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
         eos_token_ids=token_ids(file, "eos_token_id", raw.get("eos_token_id")),
         bos_token_id=next(iter(token_ids(file, "bos_token_id", raw.get("bos_token_id"))), None),
     )
+
+
+def sane_layers(file: Path, n_layers: int) -> int:
+    """The number itself, before a list is made of so many; MalformedFile."""
+    if not 1 <= n_layers <= LAYERS_AT_MOST:
+        raise MalformedFile(
+            f"{file}: {n_layers} layers, expected at least 1 and at most {LAYERS_AT_MOST}"
+        )
+    return n_layers
 
 
 def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +185,13 @@ def _resolved(keys: Keys, family: Family) -> Family:
         value = getattr(family, field.name)
         if isinstance(value, Key) and field.name != "window":
             found = keys.like(value.name, value.default)
-            values[field.name] = found if value.power == 1 else float(found) ** value.power
+            if value.power != 1:
+                if not found > 0:
+                    raise MalformedFile(
+                        f"{keys.file}: {value.name} is {found}, expected a positive number"
+                    )
+                found = float(found) ** value.power
+            values[field.name] = found
     if isinstance(family.rotary_share, Key):  # transformers 5 has it among rope_parameters
         share = keys.within("rope_parameters", "rope_scaling")
         values["rotary_share"] = share.number(family.rotary_share.name, values["rotary_share"])

@@ -10,7 +10,8 @@ from typing import Any
 
 from rillm.checkpoint.mapped import KINDS, MappedFile, Tensor
 from rillm.checkpoint.metadata import SCALARS, Array, Metadata
-from rillm.errors import MalformedFile, TruncatedFile, UnsupportedConfig, UnsupportedTensorKind
+from rillm.checkpoint.split import parts_of
+from rillm.errors import MalformedFile, MissingShard, TruncatedFile, UnsupportedTensorKind
 
 _STRING, _ARRAY = 8, 9  # type numbers, beside those of SCALARS
 _VERSIONS = (2, 3)
@@ -25,25 +26,55 @@ _TENSOR_KINDS = {
     10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS",
     17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S",
     23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16",
-    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
 }  # fmt: skip
 
 
 def read(path: Path) -> tuple[Metadata, dict[str, Tensor]]:
-    """The metadata and the tensors of a .gguf file.
+    """The metadata and the tensors of a .gguf file; of a split model, when given its first part.
 
     Raises
     ------
+    MissingShard
+        A part of a split model is not there.
     TruncatedFile
         A count or an extent goes past the end of the file.
     MalformedFile
         The file breaks the format, or is none.
     UnsupportedTensorKind
         A tensor is quantized in a way that is not read, which the error names.
-    UnsupportedConfig
-        The file is one part of a model split over several.
     """
-    return _Reader(MappedFile(path)).read()
+    metadata, tensors = _Reader(MappedFile(path)).read()
+    n_parts = metadata.integer("split.count", 1)
+    if n_parts <= 1:
+        return metadata, tensors
+    names = parts_of(path.name)
+    if len(names) != n_parts or path.name != names[0] or metadata.integer("split.no"):
+        first = names[0] if len(names) == n_parts else f"…-00001-of-{n_parts:05}.gguf"
+        raise MalformedFile(
+            f"{path}: part {metadata.integer('split.no') + 1} of a model split into {n_parts} "
+            f"files; give the first one, {first}, beside the others"
+        )
+    if missing := [name for name in names if not (path.parent / name).is_file()]:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise MissingShard(
+            f"{path}: {', '.join(missing[:3])}{more} not found beside it; fetch all {n_parts} parts"
+        )
+    for number, name in enumerate(names[1:], 1):
+        own, others = _Reader(MappedFile(path.parent / name)).read()
+        if (own.integer("split.no"), own.integer("split.count")) != (number, n_parts):
+            raise MalformedFile(
+                f"{own.file}: split.no and split.count are {own.integer('split.no')} and "
+                f"{own.integer('split.count')}, expected {number} and {n_parts}"
+            )
+        if twice := tensors.keys() & others.keys():
+            raise MalformedFile(f"{own.file}: tensor {min(twice)} comes twice, also in {path.name}")
+        tensors |= others
+    if (stated := metadata.integer("split.tensors.count", len(tensors))) != len(tensors):
+        raise MalformedFile(
+            f"{path}: split.tensors.count is {stated}, but its {n_parts} parts hold {len(tensors)}"
+        )
+    return metadata, tensors
 
 
 class _Reader:
@@ -59,11 +90,6 @@ class _Reader:
         for _ in range(n_entries):
             key = self.string("a metadata key")
             metadata.add(key, *self.value(key))
-        if (parts := metadata.integer("split.count", 1)) > 1:
-            raise UnsupportedConfig(
-                f"{self.file.path}: one of {parts} parts of a split model; join them with "
-                "`llama-gguf-split --merge`"
-            )
         self.need(n_tensors, _TENSOR_BYTES, f"a table of {n_tensors} tensors")
         table = [self.tensor_entry() for _ in range(n_tensors)]
         return metadata, self.tensors(table, self.alignment(metadata))

@@ -1,110 +1,192 @@
-"""GGUF metadata of a llama becomes the same Config as a config.json."""
+"""GGUF metadata becomes the keys of a config.json: one path of interpretation for both."""
 
-from collections.abc import Container
+from dataclasses import replace
+from typing import Any
 
-from rillm.checkpoint.config import Config, config_from_json
-from rillm.checkpoint.metadata import Metadata
-from rillm.checkpoint.rope_config import Rope
+import numpy as np
+
+from rillm.checkpoint.config import Config, config_from_json, sane_layers
+from rillm.checkpoint.gguf_names import flags_from_names, stored_as
+from rillm.checkpoint.gguf_special import end_ids, special_ids, vocab_size_of
+from rillm.checkpoint.mapped import Tensor
+from rillm.checkpoint.metadata import INTEGERS, Array, Metadata
 from rillm.errors import MalformedFile, UnknownRopeType, UnsupportedConfig
-from rillm.families import family_of
+from rillm.families import family_of_gguf
+from rillm.families.base import Family, Key
 
-# options of other members of the llama clan that change the arithmetic: (key, value of no effect)
-_WITHOUT_EFFECT = (
-    ("expert_count", 0),
-    ("attention.sliding_window", 0),
-    ("attention.causal", True),
-    ("attention.scale", 0.0),
-    ("attention.clamp_kqv", 0.0),
-    ("embedding_scale", 1.0),
-    ("residual_scale", 1.0),
-    ("logit_scale", 1.0),
-)
-_ENDS = ("eos", "eot", "eom")  # end of sequence, of turn, of message
-_SPECIAL = (*_ENDS, "bos", "unknown", "padding", "seperator", "cls", "mask")  # as GGUF spells them
+# options that change the arithmetic, and their values of no effect
+_WITHOUT_EFFECT = {
+    "expert_count": 0,
+    "nextn_predict_layers": 0,
+    "attention.causal": True,
+    "attention.clamp_kqv": 0.0,
+    "attention.scale": 0.0,
+    "attention.temperature_scale": 0.0,
+    "attn_logit_softcapping": 0.0,
+    "final_logit_softcapping": 0.0,
+    "embedding_scale": 1.0,
+    "residual_scale": 1.0,
+    "logit_scale": 1.0,
+    "rope.dimension_sections": None,
+    "rope.scaling.yarn_ext_factor": 1.0,
+}
+_LONGROPE = {
+    "short_factor": "rope_factors_short.weight",
+    "long_factor": "rope_factors_long.weight",
+}
+_XIELU_SHAPES = {"alpha_p": (1,), "alpha_n": (1,), "beta": (), "eps": ()}
 
 
-def config_from_gguf(metadata: Metadata, tensor_names: Container[str]) -> Config:
-    """What a config.json would say.
+def config_from_gguf(metadata: Metadata, tensors: dict[str, Tensor]) -> Config:
+    """What a config.json would say, with names and biases as this file has them.
 
-    Tied embeddings and biases are in GGUF a matter of which tensors there are. The llama3 kind of
-    rotary scaling is the tensor ``rope_freqs.weight`` there (float32 [head_dim / 2], by which the
-    frequencies are divided), so `rope` says "default" beside it.
+    What stands among the tensors in GGUF, but among the keys in a config.json, is taken out of
+    `tensors` (the factors of longrope); the other way round it is put in (parameters of xIELU).
 
     Raises
     ------
     MalformedFile, UnknownArchitecture, UnknownRopeType, UnsupportedConfig
     """
-    file = metadata.file
-    model_type = metadata.text("general.architecture")
-    family_of(model_type, file)
-    for name, none in _WITHOUT_EFFECT:
-        get = {int: metadata.integer, float: metadata.number, bool: metadata.flag}[type(none)]
-        if (value := get(key := f"{model_type}.{name}", none)) != none:
-            raise UnsupportedConfig(f"{file}: {key} is {value}, expected {none}")
-
-    def integer(name: str, *default: int) -> int:
-        return metadata.integer(f"{model_type}.{name}", *default)
-
-    dim, n_heads = integer("embedding_length"), integer("attention.head_count")
-    head_dim = integer("attention.key_length", 0)
-    for name in ("attention.value_length", "rope.dimension_count"):
-        own = head_dim or (dim // n_heads if n_heads > 0 else 0)
-        if (value := integer(name, own)) != own:
-            raise UnsupportedConfig(
-                f"{file}: {model_type}.{name} is {value}, expected the key length {own}"
-            )
-    ends = special_ids(metadata, _ENDS).values()
+    file, architecture = metadata.file, metadata.text("general.architecture")
+    own = metadata.within(f"{architecture}.")
+    family = family_of_gguf(architecture, lambda key: bool(own.value(key, 0)), file)
+    _refuse(own, family)
+    dim, n_heads = own.integer("embedding_length"), own.integer("attention.head_count")
     raw = {
-        "model_type": model_type,
+        "model_type": family.model_type,
         "vocab_size": vocab_size_of(metadata),
         "hidden_size": dim,
-        "num_hidden_layers": integer("block_count"),
+        "num_hidden_layers": sane_layers(file, own.integer("block_count")),
         "num_attention_heads": n_heads,
-        "num_key_value_heads": integer("attention.head_count_kv", n_heads),
-        "head_dim": head_dim or None,
-        "intermediate_size": integer("feed_forward_length"),
-        "rms_norm_eps": metadata.number(f"{model_type}.attention.layer_norm_rms_epsilon"),
-        "tie_word_embeddings": "output.weight" not in tensor_names,
-        "attention_bias": "blk.0.attn_q.bias" in tensor_names,
-        "mlp_bias": "blk.0.ffn_up.bias" in tensor_names,
-        "max_position_embeddings": integer("context_length"),
-        "rope_parameters": _rope(metadata, model_type),
-        "eos_token_id": list(dict.fromkeys(ends)),
+        "num_key_value_heads": own.integer("attention.head_count_kv", n_heads),
+        "head_dim": own.integer("attention.key_length", 0) or None,
+        "intermediate_size": own.integer("feed_forward_length"),
+        "max_position_embeddings": own.integer("context_length"),
+        "rope_parameters": _rope(own, tensors),
+        "eos_token_id": end_ids(metadata),
         "bos_token_id": special_ids(metadata, ("bos",)).get("bos"),
     }
-    return config_from_json(file, raw)
+    if "rope.freq_base_swa" in own:
+        raw["rope_local_base_freq"] = own.number("rope.freq_base_swa")
+    if isinstance(family.norm_epsilon, Key):
+        kind = {"rms": "rms_", "layer": ""}[family.norm]
+        raw[family.norm_epsilon.name] = own.number(f"attention.layer_norm_{kind}epsilon")
+    raw |= _window(own, family, raw["num_hidden_layers"])
+    raw |= _turning_share(own, family, raw["head_dim"] or (dim // n_heads if n_heads > 0 else 0))
+    raw |= {key: own.value(name) for key, name in family.gguf_keys.items() if name in own}
+    raw |= flags_from_names(family, tensors)
+    if family.gguf_omits:
+        raw |= family.gguf_omits(raw)
+    config = config_from_json(file, raw)
+    _add_xielu(metadata, tensors)
+    return replace(config, arithmetic=stored_as(config.arithmetic, family, tensors))
 
 
-def vocab_size_of(metadata: Metadata) -> int:
-    """The length of the token list; a file without a tokenizer states the number."""
-    tokens = metadata.array("tokenizer.ggml.tokens", ("string",), None)
-    if tokens is None:
-        return metadata.integer(f"{metadata.text('general.architecture')}.vocab_size")
-    return len(tokens)
+def _refuse(own: Metadata, family: Family) -> None:
+    """Options that the family does not have, unless they say nothing."""
+    for key, none in _WITHOUT_EFFECT.items():
+        if key not in family.gguf_keys.values() and (value := own.value(key, none)) != none:
+            raise UnsupportedConfig(
+                f"{own.file}: {own.prefix}{key} is {value!r}, expected {none} in a "
+                f"{family.model_type} model"
+            )
+    if family.window is None and (window := own.integer("attention.sliding_window", 0)):
+        raise UnsupportedConfig(
+            f"{own.file}: {own.prefix}attention.sliding_window is {window}, but layers of "
+            f"{family.model_type} do not slide"
+        )
 
 
-def special_ids(metadata: Metadata, names: tuple[str, ...] = _SPECIAL) -> dict[str, int]:
-    """The special token ids that are given; MalformedFile for one outside the vocabulary."""
-    ids, vocab_size = {}, vocab_size_of(metadata)
-    for name in names:
-        key = f"tokenizer.ggml.{name}_token_id"
-        if key in metadata:
-            ids[name] = metadata.integer(key)
-            if not 0 <= ids[name] < vocab_size:
-                raise MalformedFile(
-                    f"{metadata.file}: {key} is {ids[name]}, expected less than the vocabulary's "
-                    f"{vocab_size}"
-                )
-    return ids
+def _window(own: Metadata, family: Family, n_layers: int) -> dict[str, Any]:
+    """The window, 0 where none is given, and which layers slide where the file tells."""
+    if family.window is None:
+        return {}
+    raw: dict[str, Any] = {family.window.name: own.integer("attention.sliding_window", 0)}
+    pattern = own.value("attention.sliding_window_pattern", None)
+    if isinstance(pattern, Array):
+        slides = own.array("attention.sliding_window_pattern", ("bool", *INTEGERS)).tolist()
+        if len(slides) < n_layers:
+            raise MalformedFile(
+                f"{own.file}: {own.prefix}attention.sliding_window_pattern tells of {len(slides)} "
+                f"layers, expected {n_layers}"
+            )
+    elif pattern is not None:
+        every = own.integer("attention.sliding_window_pattern")  # that one sees everything; 0: none
+        slides = [every == 0 or (i + 1) % every for i in range(n_layers)]
+    else:
+        return raw
+    kinds = ("full_attention", "sliding_attention")
+    return raw | {"layer_types": [kinds[bool(slide)] for slide in slides[:n_layers]]}
 
 
-def _rope(metadata: Metadata, model_type: str) -> dict:
-    theta = metadata.number(f"{model_type}.rope.freq_base", Rope.theta)
-    factor = metadata.number(f"{model_type}.rope.scaling.factor", 0.0)
-    factor = factor or metadata.number(f"{model_type}.rope.scale_linear", 0.0)  # the older key
-    key = f"{model_type}.rope.scaling.type"
-    kind = metadata.text(key, "linear" if factor else "none")
+def _turning_share(own: Metadata, family: Family, head_dim: int) -> dict[str, float]:
+    """The part of a head that turns, for families that may turn less than all of it."""
+    if (value := own.integer("attention.value_length", head_dim)) != head_dim:
+        raise UnsupportedConfig(
+            f"{own.file}: {own.prefix}attention.value_length is {value}, "
+            f"expected the key length {head_dim}"
+        )
+    turning = own.integer("rope.dimension_count", head_dim)
+    if isinstance(family.rotary_share, Key):
+        if not 0 <= turning <= head_dim:
+            raise MalformedFile(
+                f"{own.file}: {own.prefix}rope.dimension_count is {turning}, "
+                f"expected at most the key length {head_dim}"
+            )
+        half = 0.5  # so that rounding cannot lose one: what turns is int(head_dim * share)
+        return {family.rotary_share.name: (turning + half) / head_dim if head_dim else 0.0}
+    if turning != head_dim and family.rotary_share:
+        raise UnsupportedConfig(
+            f"{own.file}: {own.prefix}rope.dimension_count is {turning}, but {family.model_type} "
+            f"turns whole heads: expected the key length {head_dim}"
+        )
+    return {}
+
+
+def _rope(own: Metadata, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    factor = own.number("rope.scaling.factor", 0.0) or own.number("rope.scale_linear", 0.0)
+    kind = own.text("rope.scaling.type", "linear" if factor else "none")
+    amplitude = own.number("rope.scaling.attn_factor", 1.0)
+    divisors = {key: _numbers(tensors.pop(n)) for key, n in _LONGROPE.items() if n in tensors}
+    rope: dict[str, Any] = {"rope_theta": own.number("rope.freq_base", 10000.0)}
+    rope["llama_4_scaling_beta"] = own.number("attention.temperature_scale", 0.0)
+    rope["original_max_position_embeddings"] = own.integer(
+        "rope.scaling.original_context_length", own.integer("context_length")
+    )
+    if divisors:  # Phi-3's files do not name the kind
+        return rope | divisors | {"rope_type": "longrope", "attention_factor": amplitude}
+    if amplitude != 1:
+        raise UnsupportedConfig(
+            f"{own.file}: {own.prefix}rope.scaling.attn_factor is {amplitude}, expected 1"
+        )
+    if kind == "yarn":
+        optional = {
+            "attention_factor": "rope.scaling.yarn_attn_factor",
+            "beta_fast": "rope.scaling.yarn_beta_fast",
+            "beta_slow": "rope.scaling.yarn_beta_slow",
+            "mscale_all_dim": "rope.scaling.yarn_log_multiplier",
+        }
+        rope |= {key: own.number(name) for key, name in optional.items() if name in own}
+        return rope | {"rope_type": "yarn", "factor": factor or 1.0, "mscale": 1.0}
     if kind not in ("none", "linear"):
-        raise UnknownRopeType(f"{metadata.file}: {key} is {kind!r}, expected 'none' or 'linear'")
-    scaling = {"rope_type": "linear", "factor": factor} if kind == "linear" else {}
-    return {"rope_theta": theta, **scaling}
+        raise UnknownRopeType(
+            f"{own.file}: {own.prefix}rope.scaling.type is {kind!r}, expected none, linear, yarn, "
+            "or longrope with its factors among the tensors"
+        )
+    scaled = kind == "linear" and factor
+    return rope | ({"rope_type": "linear", "factor": factor} if scaled else {})
+
+
+def _numbers(tensor: Tensor) -> list[float]:
+    if tensor.kind != "F32":
+        raise MalformedFile(f"{tensor.file}: tensor {tensor.name} is {tensor.kind}, expected F32")
+    return np.frombuffer(tensor.data, "<f4").tolist()
+
+
+def _add_xielu(metadata: Metadata, tensors: dict[str, Tensor]) -> None:
+    for part, shape in _XIELU_SHAPES.items():
+        values = metadata.array(f"xielu.{part}", ("f32",), None)
+        for layer, value in enumerate(values.tolist() if values else ()):
+            name = f"blk.{layer}.xielu.{part}"
+            data = np.array([value], "<f4").view(np.uint8)
+            tensors[name] = Tensor(name, "F32", shape, metadata.file, data)

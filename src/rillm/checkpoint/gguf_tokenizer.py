@@ -1,38 +1,41 @@
-"""A tokenizer.json written from GGUF metadata: byte-level BPE, built once and kept.
+"""A tokenizer from GGUF metadata: byte-level BPE, or SentencePiece's BPE by scores.
 
 Source of the steps: https://huggingface.co/docs/tokenizers/components; the kinds of tokens and of
 pre-tokenizers are llama.cpp's.
 """
 
-import hashlib
-import json
-import logging
-import os
-import tempfile
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rillm.checkpoint.gguf_config import special_ids
-from rillm.checkpoint.metadata import Array, Metadata
-from rillm.checkpoint.tokenizer import Tokenizer, load_backend, set_added_tokens
-from rillm.errors import CheckpointError, MalformedFile, UnsupportedTokenizer
+from rillm.checkpoint.gguf_merges import merges_by_score
+from rillm.checkpoint.gguf_special import special_ids
+from rillm.checkpoint.metadata import Metadata
+from rillm.checkpoint.pre_tokenizers import PRE_TOKENIZERS
+from rillm.checkpoint.tokenizer import Tokenizer, set_added_tokens
+from rillm.errors import MalformedFile, UnsupportedTokenizer
 
-_KINDS = _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)  # token_type
-_FORM = 1  # part of the cache's key: raise it when `_build` writes something else
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # token_type
+_ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_SPACE = "▁"  # U+2581, as SentencePiece writes a space
+_WAY_OUT = "take the model's Hugging Face folder, which brings its tokenizer.json"
 
-# tokenizer.ggml.pre: the steps that cut text before the merges
-_PRE_TOKENIZERS = {
-    "smollm": [
-        {"type": "Digits", "individual_digits": True},
-        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-    ],
-}
 
-_log = logging.getLogger(__name__)
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a file, in the order of their ids, and a kind for each."""
+
+    file: Path
+    tokens: list[str]
+    kinds: list[int]
+    ids: dict[str, int]
 
 
 def tokenizer_from_gguf(metadata: Metadata, home: Path) -> Tokenizer:
-    """The tokenizer of a GGUF file; `home`/tokenizers keeps what was built.
+    """The tokenizer of a GGUF file; `home`/tokenizers keeps what took long.
 
     Raises
     ------
@@ -41,122 +44,137 @@ def tokenizer_from_gguf(metadata: Metadata, home: Path) -> Tokenizer:
     MalformedFile
         The vocabulary contradicts itself.
     """
-    steps = _steps(metadata)
-    arrays = _arrays(metadata)
+    model = metadata.text("tokenizer.ggml.model")
+    if model not in ("gpt2", "llama"):
+        raise UnsupportedTokenizer(
+            f"{metadata.file}: tokenizer.ggml.model is {model!r}, expected 'gpt2' or 'llama'; "
+            f"{_WAY_OUT}"
+        )
+    vocabulary = _vocabulary(metadata, may_have_bytes=model == "llama")
     ids = special_ids(metadata)
-    file = home / "tokenizers" / f"{_key(steps, arrays)}.json"
-    backend = _kept(file) or _build(metadata.file, steps, arrays, file)
+    if model == "gpt2":
+        backend, adds_bos = _byte_level(metadata, vocabulary)
+    else:
+        backend, adds_bos = _sentencepiece(metadata, vocabulary, ids.get("unknown"), home), True
+    eats_spaces = model == "llama" and metadata.text("general.architecture") == "phi3"
+    backend.add_tokens(_added_tokens(vocabulary, eats_spaces))
     added = {}
-    for name in ("bos", "eos"):
-        if metadata.flag(f"tokenizer.ggml.add_{name}_token", False):
-            if name not in ids:
+    for name, adds in (("bos", adds_bos), ("eos", False)):
+        key = f"tokenizer.ggml.add_{name}_token"
+        if metadata.flag(key, adds):
+            if name not in ids and key in metadata:
                 raise MalformedFile(
-                    f"{metadata.file}: tokenizer.ggml.add_{name}_token is set, but "
-                    f"tokenizer.ggml.{name}_token_id is missing"
+                    f"{metadata.file}: {key} is set, but tokenizer.ggml.{name}_token_id is missing"
                 )
-            added[name] = ids[name]
+            added[name] = ids.get(name)
     if added:
         set_added_tokens(backend, added.get("bos"), added.get("eos"))
     bos, eos = (backend.id_to_token(ids[name]) if name in ids else None for name in ("bos", "eos"))
     return Tokenizer(backend, bos, eos)
 
 
-def _steps(metadata: Metadata) -> list[dict[str, Any]]:
-    model = metadata.text("tokenizer.ggml.model")
-    if model != "gpt2":
-        raise UnsupportedTokenizer(
-            f"{metadata.file}: tokenizer.ggml.model is {model!r}, expected 'gpt2'; "
-            "take the model's Hugging Face folder, which brings its tokenizer.json"
-        )
-    pre = metadata.text("tokenizer.ggml.pre", "default")
-    if pre not in _PRE_TOKENIZERS:
-        raise UnsupportedTokenizer(
-            f"{metadata.file}: tokenizer.ggml.pre is {pre!r}, expected one of: "
-            f"{', '.join(_PRE_TOKENIZERS)}; take the model's Hugging Face folder, which brings its "
-            "tokenizer.json"
-        )
-    return _PRE_TOKENIZERS[pre]
-
-
-def _arrays(metadata: Metadata) -> dict[str, Array]:
-    arrays = {
-        "tokens": metadata.array("tokenizer.ggml.tokens", ("string",)),
-        "kinds": metadata.array("tokenizer.ggml.token_type", ("i32",)),
-        "merges": metadata.array("tokenizer.ggml.merges", ("string",)),
-    }
-    n_tokens, n_kinds = len(arrays["tokens"]), len(arrays["kinds"])
-    if n_tokens != n_kinds:
+def _vocabulary(metadata: Metadata, may_have_bytes: bool) -> Vocabulary:
+    file = metadata.file
+    tokens = metadata.array("tokenizer.ggml.tokens", ("string",)).tolist()
+    tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(tokens)]
+    array = metadata.array("tokenizer.ggml.token_type", ("i32",), None)
+    kinds = [NORMAL] * len(tokens) if array is None else array.tolist()
+    _check_length(metadata, "token_type", kinds, tokens)
+    ids = {token: id for id, token in enumerate(tokens)}
+    if len(ids) != len(tokens):
+        id = next(id for id, token in enumerate(tokens) if ids[token] != id)
         raise MalformedFile(
-            f"{metadata.file}: tokenizer.ggml.token_type has {n_kinds} elements, "
-            f"expected one a token, {n_tokens}"
+            f"{file}: tokens {id} and {ids[tokens[id]]} are the same, {tokens[id]!r}"
         )
-    return arrays
+    known = range(NORMAL, (BYTE if may_have_bytes else UNUSED) + 1)
+    for id in (id for id, kind in enumerate(kinds) if kind not in known):
+        raise MalformedFile(
+            f"{file}: token {id} ({tokens[id]!r}) is of type {kinds[id]}, which a vocabulary of "
+            "this tokenizer.ggml.model does not have"
+        )
+    for id in (id for id, kind in enumerate(kinds) if kind == BYTE):
+        if not _BYTE_TOKEN.fullmatch(tokens[id]):
+            raise MalformedFile(
+                f"{file}: token {id} is {tokens[id]!r}, expected a byte like '<0x0A>'"
+            )
+    return Vocabulary(file, tokens, kinds, ids)
 
 
-def _key(steps: list[dict[str, Any]], arrays: dict[str, Array]) -> str:
-    digest = hashlib.sha256(json.dumps([_FORM, steps]).encode())
-    for name, array in arrays.items():
-        digest.update(f"{name} {array.count} {len(array.data)}\n".encode())
-        digest.update(array.data)
-    return digest.hexdigest()[:32]
+def _check_length(metadata: Metadata, name: str, array: Sequence, tokens: list[str]) -> None:
+    if len(array) != len(tokens):
+        raise MalformedFile(
+            f"{metadata.file}: tokenizer.ggml.{name} has {len(array)} elements, "
+            f"expected one a token, {len(tokens)}"
+        )
 
 
-def _kept(file: Path) -> Any | None:
-    try:
-        return load_backend(file) if file.is_file() else None
-    except CheckpointError as error:
-        _log.warning("%s: damaged, building it anew (%s)", file, error)
-        return None
+def _byte_level(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Any, bool]:
+    """As GPT-2: characters stand for bytes, merges are listed; and whether its kind adds BOS."""
+    from tokenizers import Regex, decoders, pre_tokenizers
+
+    name = metadata.text("tokenizer.ggml.pre", "default")
+    if (pre := PRE_TOKENIZERS.get(name)) is None:
+        raise UnsupportedTokenizer(
+            f"{metadata.file}: tokenizer.ggml.pre is {name!r}, expected one of: "
+            f"{', '.join(sorted(PRE_TOKENIZERS))}; {_WAY_OUT}"
+        )
+    listed = metadata.array("tokenizer.ggml.merges", ("string",)).tolist()
+    merges = [_halves(metadata.file, merge) for merge in listed]
+    backend = _bpe(vocabulary, merges, ignore_merges=pre.ignore_merges)
+    cuts = [pre_tokenizers.Split(Regex(split), "isolated") for split in pre.splits]
+    spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, spell])
+    backend.decoder = decoders.ByteLevel()
+    return backend, pre.add_bos
 
 
-def _build(source: Path, steps: list[dict[str, Any]], arrays: dict[str, Array], file: Path) -> Any:
+def _sentencepiece(
+    metadata: Metadata, vocabulary: Vocabulary, unknown: int | None, home: Path
+) -> Any:
+    """As Llama 2 and Gemma: spaces are U+2581, pairs merge by score, what is left is bytes."""
+    from tokenizers import decoders, normalizers
+
+    scores = metadata.array("tokenizer.ggml.scores", ("f32", "i32")).tolist()
+    _check_length(metadata, "scores", scores, vocabulary.tokens)
+    merges = merges_by_score(vocabulary.file, vocabulary.ids, scores, home / "tokenizers")
+    backend = _bpe(
+        vocabulary,
+        merges,
+        byte_fallback=True,
+        fuse_unk=True,
+        unk_token=None if unknown is None else vocabulary.tokens[unknown],
+    )
+    starts_with_space = metadata.flag("tokenizer.ggml.add_space_prefix", True)
+    steps = [normalizers.Prepend(_SPACE)] if starts_with_space else []
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
+    steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence(
+        [*steps, *([decoders.Strip(" ", 1, 0)] if starts_with_space else [])]
+    )
+    return backend
+
+
+def _bpe(vocabulary: Vocabulary, merges: list[tuple[str, str]], **options: Any) -> Any:
     import tokenizers
 
-    tokens, kinds = arrays["tokens"].tolist(), arrays["kinds"].tolist()
-    vocab = {token: id for id, token in enumerate(tokens)}
-    if len(vocab) != len(tokens):
-        id = next(id for id, token in enumerate(tokens) if vocab[token] != id)
-        raise MalformedFile(
-            f"{source}: tokens {id} and {vocab[tokens[id]]} are the same, {tokens[id]!r}"
-        )
-    for id, kind in enumerate(kinds):
-        if kind not in _KINDS:  # among them 6, a token for one byte: byte-level BPE has none
-            raise MalformedFile(
-                f"{source}: token {id} ({tokens[id]!r}) is of type {kind}, which a gpt2 vocabulary "
-                "does not have"
-            )
-    merges = [_halves(source, merge) for merge in arrays["merges"].tolist()]
-    table = {
-        "version": "1.0",
-        "added_tokens": [
-            {
-                "id": id,
-                "content": tokens[id],
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": kind != _USER_DEFINED,
-            }
-            for id, kind in enumerate(kinds)
-            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
-        ],
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": True,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
-    }
-    text = json.dumps(table, ensure_ascii=False)
     try:
-        backend = tokenizers.Tokenizer.from_str(text)
+        return tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary.ids, merges, **options))
     except Exception as error:  # the library raises bare Exception
-        raise MalformedFile(f"{source}: its vocabulary and merges do not fit: {error}") from error
-    _keep(file, text)
-    return backend
+        raise MalformedFile(
+            f"{vocabulary.file}: its vocabulary and merges do not fit: {error}"
+        ) from error
+
+
+def _added_tokens(vocabulary: Vocabulary, eats_spaces: bool) -> list[Any]:
+    """Tokens that count as themselves wherever text has them; Phi-3's eat the spaces behind."""
+    from tokenizers import AddedToken
+
+    def added(token: str, kind: int) -> AddedToken:
+        eats = eats_spaces and token not in ("<unk>", "<s>", "<|endoftext|>")
+        return AddedToken(token, normalized=False, special=kind != USER_DEFINED, rstrip=eats)
+
+    pairs = zip(vocabulary.tokens, vocabulary.kinds, strict=True)
+    return [added(token, kind) for token, kind in pairs if kind in _ADDED]
 
 
 def _halves(source: Path, merge: str) -> tuple[str, str]:
@@ -167,21 +185,3 @@ def _halves(source: Path, merge: str) -> tuple[str, str]:
             f"{source}: tokenizer.ggml.merges has {merge!r}, expected two tokens and a space"
         )
     return left, right
-
-
-def _keep(file: Path, text: str) -> None:
-    """Write the cache whole or not at all; without a writable cache the next load builds again."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.parent, prefix=".partial-", delete=False
-        ) as partial:
-            try:
-                partial.write(text)
-                partial.close()
-                os.replace(partial.name, file)
-            except BaseException:
-                os.unlink(partial.name)
-                raise
-    except OSError as error:
-        _log.info("%s: not kept (%s)", file, error)

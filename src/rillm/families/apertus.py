@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, QK_NORM_NAMES, Family, Key, without
 
 FAMILY = Family(
     "apertus",
+    gguf="apertus",
     names=without(LLAMA_NAMES, "gate")
     | QK_NORM_NAMES
     | {

@@ -43,18 +43,26 @@ POST_NORM_NAMES = {
     "mlp_post_norm": "model.layers.{}.post_feedforward_layernorm.weight",
 }
 
-# slot -> name in a GGUF file
+# slot -> name in a GGUF file, of whichever slots a model has
 GGUF_NAMES = {
     "embedding": "token_embd.weight",
+    "positions": "position_embd.weight",
     "attention_norm": "blk.{}.attn_norm.weight",
+    "qkv": "blk.{}.attn_qkv.weight",
     "q": "blk.{}.attn_q.weight",
     "k": "blk.{}.attn_k.weight",
     "v": "blk.{}.attn_v.weight",
+    "q_norm": "blk.{}.attn_q_norm.weight",
+    "k_norm": "blk.{}.attn_k_norm.weight",
     "output": "blk.{}.attn_output.weight",
+    "attention_post_norm": "blk.{}.post_attention_norm.weight",
     "mlp_norm": "blk.{}.ffn_norm.weight",
     "gate": "blk.{}.ffn_gate.weight",
+    "gate_up": "blk.{}.ffn_up.weight",
     "up": "blk.{}.ffn_up.weight",
+    "activation_parameters": "blk.{}.xielu.{part}",
     "down": "blk.{}.ffn_down.weight",
+    "mlp_post_norm": "blk.{}.post_ffw_norm.weight",
     "final_norm": "output_norm.weight",
     "head": "output.weight",
     "rope_factors": "rope_freqs.weight",
@@ -76,10 +84,18 @@ class Family:
         Slot to tensor name. Slots beside `LLAMA_NAMES`: q_norm, k_norm, attention_post_norm,
         mlp_post_norm, qkv (instead of q, k, v), gate_up (instead of gate, up), positions,
         activation_parameters. A layer without gate applies the activation to up alone.
-    gguf_names : mapping or None
-        The same in GGUF files; None: not read from GGUF.
+    gguf : str or None
+        general.architecture of GGUF files; None: not read from GGUF.
+    gguf_if : str or None
+        Of the types that share an architecture, the one whose key of the metadata is not 0.
     gguf_pairs : bool
-        GGUF files hold the rows of q and k as (i, i + half) pairs side by side.
+        GGUF files hold the pairs of a turn side by side.
+    gguf_keys : mapping
+        Key of config.json to the metadata's, where it is this type's own.
+    gguf_names : mapping
+        What differs from `GGUF_NAMES`.
+    gguf_omits : callable(config.json as dict) -> dict, or None
+        What a config.json of the type says beside that, but its GGUF files do not.
     config_keys : mapping
         Llama's key to the one by which this type's config.json calls it.
     norm : str
@@ -127,8 +143,12 @@ class Family:
 
     model_type: str
     names: Mapping[str, str] = field(default_factory=lambda: LLAMA_NAMES)
-    gguf_names: Mapping[str, str] | None = None
+    gguf: str | None = None
+    gguf_if: str | None = None
     gguf_pairs: bool = False
+    gguf_keys: Mapping[str, str] = field(default_factory=dict)
+    gguf_names: Mapping[str, str] = field(default_factory=dict)
+    gguf_omits: Callable[[dict], dict] | None = None
     config_keys: Mapping[str, str] = field(default_factory=dict)
     norm: str = "rms"
     norm_offset: float = 0.0

@@ -4,6 +4,9 @@ from rillm.families.base import LLAMA_NAMES, QK_NORM_NAMES, Family, Key, without
 
 FAMILY = Family(
     "cohere",
+    gguf="command-r",
+    gguf_pairs=True,
+    gguf_keys={"logit_scale": "logit_scale"},
     names=without(LLAMA_NAMES, "mlp_norm"),
     norm="layer",
     norm_epsilon=Key("layer_norm_eps", 1e-5),

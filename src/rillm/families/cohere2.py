@@ -18,6 +18,7 @@ def rope_layers(raw, sliding):
 FAMILY = replace(
     COHERE,
     model_type="cohere2",
+    gguf="cohere2",
     window=Key("sliding_window"),
     sliding_layers=sliding_layers,
     rope_layers=rope_layers,

@@ -4,6 +4,8 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "ernie4_5",
+    gguf="ernie4_5",
+    gguf_pairs=True,
     norm_epsilon=Key("rms_norm_eps", 1e-5),
     attention_bias=Key("use_bias", False),
     output_bias=Key("use_bias", False),

@@ -19,6 +19,7 @@ def rope_layers(raw, sliding):
 
 FAMILY = Family(
     "exaone4",
+    gguf="exaone4",
     names=without(LLAMA_NAMES, "attention_norm", "mlp_norm") | POST_NORM_NAMES | QK_NORM_NAMES,
     norm_epsilon=Key("rms_norm_eps", 1e-5),
     attention_bias=False,

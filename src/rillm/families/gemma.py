@@ -4,6 +4,7 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "gemma",
+    gguf="gemma",
     norm_offset=1.0,
     mlp_bias=False,
     activation="gelu_pytorch_tanh",  # old files say gelu and mean this

@@ -13,8 +13,26 @@ def sliding_layers(raw, n_layers):
     return [i % 2 == 0 for i in range(n_layers)]
 
 
+def query_pre_attn_scalar(raw, layers_of_27b):
+    """By which scores are scaled: head_dim, in the 27B a head's share of the model's dimensions."""
+    share = raw["hidden_size"] // max(raw["num_attention_heads"], 1)
+    of_27b = raw["num_hidden_layers"] == layers_of_27b
+    return {"query_pre_attn_scalar": share if of_27b else raw["head_dim"] or share}
+
+
+def gguf_omits(raw):
+    window = {"sliding_window": raw["sliding_window"] or 4096}  # which the first files leave out
+    return query_pre_attn_scalar(raw, layers_of_27b=46) | window
+
+
 FAMILY = Family(
     "gemma2",
+    gguf="gemma2",
+    gguf_keys={
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+    },
+    gguf_omits=gguf_omits,
     names=GEMMA2_NAMES,
     norm_offset=1.0,
     mlp_bias=False,

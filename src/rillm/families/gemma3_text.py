@@ -1,7 +1,7 @@
 """Gemma 3: Gemma 2 with norms on q and k instead of caps, and another theta where layers slide."""
 
 from rillm.families.base import QK_NORM_NAMES, Family, Key
-from rillm.families.gemma2 import GEMMA2_NAMES
+from rillm.families.gemma2 import GEMMA2_NAMES, query_pre_attn_scalar
 
 
 def sliding_layers(raw, n_layers):
@@ -9,8 +9,15 @@ def sliding_layers(raw, n_layers):
     return [(i + 1) % pattern != 0 for i in range(n_layers)]
 
 
+def gguf_omits(raw):
+    return query_pre_attn_scalar(raw, layers_of_27b=62)
+
+
 FAMILY = Family(
     "gemma3_text",
+    gguf="gemma3",
+    gguf_keys={"final_logit_softcapping": "final_logit_softcapping"},
+    gguf_omits=gguf_omits,
     names=GEMMA2_NAMES | QK_NORM_NAMES,
     norm_offset=1.0,
     mlp_bias=False,

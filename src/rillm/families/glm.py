@@ -4,6 +4,8 @@ from rillm.families.base import LLAMA_NAMES, Family, Key, without
 
 FAMILY = Family(
     "glm",
+    gguf="chatglm",
+    gguf_pairs=True,
     names=without(LLAMA_NAMES, "gate", "up")
     | {"gate_up": "model.layers.{}.mlp.gate_up_proj.weight"},
     norm_epsilon=Key("rms_norm_eps", 1.5625e-07),

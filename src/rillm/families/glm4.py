@@ -7,6 +7,7 @@ from rillm.families.glm import FAMILY as GLM
 FAMILY = replace(
     GLM,
     model_type="glm4",
+    gguf="glm4",
     names=GLM.names
     | {
         "attention_post_norm": "model.layers.{}.post_self_attn_layernorm.weight",

@@ -17,6 +17,7 @@ NAMES = {
 
 FAMILY = Family(
     "gpt2",
+    gguf="gpt2",
     names=NAMES,
     config_keys={
         "hidden_size": "n_embd",

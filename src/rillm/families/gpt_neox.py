@@ -4,6 +4,8 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "gpt_neox",
+    gguf="gptneox",
+    gguf_keys={"use_parallel_residual": "use_parallel_residual"},
     names={
         "embedding": "gpt_neox.embed_in.weight",
         "attention_norm": "gpt_neox.layers.{}.input_layernorm.weight",

@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, Family, Key
 
 FAMILY = Family(
     "hunyuan_v1_dense",
+    gguf="hunyuan-dense",
     names=LLAMA_NAMES
     | {
         "q_norm": "model.layers.{}.self_attn.query_layernorm.weight",

@@ -4,6 +4,9 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "ministral3",
+    gguf="mistral3",
+    gguf_pairs=True,
+    gguf_keys={"llama_4_scaling_beta": "attention.temperature_scale"},
     norm_epsilon=Key("rms_norm_eps", 1e-5),
     attention_bias=False,
     output_bias=False,

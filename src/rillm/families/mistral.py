@@ -4,6 +4,9 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "mistral",
+    gguf="llama",
+    gguf_if="attention.sliding_window",
+    gguf_pairs=True,
     attention_bias=False,
     output_bias=False,
     mlp_bias=False,

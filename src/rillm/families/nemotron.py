@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, Family, Key, without
 
 FAMILY = Family(
     "nemotron",
+    gguf="nemotron",
     names=without(LLAMA_NAMES, "gate"),
     norm="layer",
     norm_bias=True,

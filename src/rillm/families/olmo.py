@@ -4,6 +4,9 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "olmo",
+    gguf="olmo",
+    gguf_pairs=True,
+    gguf_keys={"clip_qkv": "attention.clamp_kqv"},
     norm="layer",
     norm_weight=False,
     norm_epsilon=1e-5,

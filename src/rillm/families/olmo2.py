@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, POST_NORM_NAMES, QK_NORM_NAMES, Fam
 
 FAMILY = Family(
     "olmo2",
+    gguf="olmo2",
     names=without(LLAMA_NAMES, "attention_norm", "mlp_norm") | POST_NORM_NAMES | QK_NORM_NAMES,
     norm_epsilon=Key("rms_norm_eps", 1e-5),
     qk_norm="whole",

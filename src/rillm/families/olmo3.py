@@ -13,6 +13,7 @@ def sliding_layers(raw, n_layers):
 FAMILY = replace(
     OLMO2,
     model_type="olmo3",
+    gguf_if="attention.sliding_window",
     window=Key("sliding_window"),
     sliding_layers=sliding_layers,
     sliding_rope_is_plain=True,

@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, Family, Key, without
 
 FAMILY = Family(
     "phi",
+    gguf="phi2",
     names=without(LLAMA_NAMES, "mlp_norm", "gate")
     | {
         "output": "model.layers.{}.self_attn.dense.weight",

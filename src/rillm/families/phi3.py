@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, Family, Key, without
 
 FAMILY = Family(
     "phi3",
+    gguf="phi3",
     names=without(LLAMA_NAMES, "q", "k", "v", "gate", "up")
     | {
         "qkv": "model.layers.{}.self_attn.qkv_proj.weight",

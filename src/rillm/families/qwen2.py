@@ -11,6 +11,7 @@ def sliding_layers(raw, n_layers):
 
 FAMILY = Family(
     "qwen2",
+    gguf="qwen2",
     attention_bias=True,
     output_bias=False,
     mlp_bias=False,

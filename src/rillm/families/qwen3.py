@@ -5,6 +5,7 @@ from rillm.families.qwen2 import sliding_layers
 
 FAMILY = Family(
     "qwen3",
+    gguf="qwen3",
     names=LLAMA_NAMES | QK_NORM_NAMES,
     mlp_bias=False,
     defaults={"head_dim": 128},

@@ -4,6 +4,8 @@ from rillm.families.base import Family, Key
 
 FAMILY = Family(
     "seed_oss",
+    gguf="seed_oss",
+    gguf_names={"mlp_norm": "blk.{}.post_attention_norm.weight"},
     attention_bias=Key("attention_bias", True),
     output_bias=Key("attention_out_bias", False),
     defaults={"head_dim": 128, "num_key_value_heads": 8},

@@ -19,6 +19,8 @@ def rope_layers(raw, sliding):
 
 FAMILY = Family(
     "smollm3",
+    gguf="smollm3",
+    gguf_pairs=True,
     tied=Key("tie_word_embeddings", True),
     rope_theta=2e6,
     rope_layers=rope_layers,

@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, Family, Key, without
 
 FAMILY = Family(
     "stablelm",
+    gguf="stablelm",
     names=without(LLAMA_NAMES, "mlp_norm"),
     names_unless={"use_parallel_residual": {"mlp_norm": LLAMA_NAMES["mlp_norm"]}},
     names_if={

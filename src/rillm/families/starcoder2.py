@@ -4,6 +4,7 @@ from rillm.families.base import LLAMA_NAMES, Family, Key, without
 
 FAMILY = Family(
     "starcoder2",
+    gguf="starcoder2",
     names=without(LLAMA_NAMES, "gate")
     | {
         "up": "model.layers.{}.mlp.c_fc.weight",

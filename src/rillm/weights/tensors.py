@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from rillm.checkpoint import Checkpoint, Tensor
-from rillm.errors import MissingTensor, ShapeMismatch, UnexpectedTensor, UnsupportedConfig
+from rillm.errors import MalformedFile, MissingTensor, ShapeMismatch, UnexpectedTensor
 from rillm.families.base import Family
 from rillm.weights.packing import values_of
 
@@ -20,19 +20,13 @@ class Tensors:
     Attributes
     ----------
     names : mapping
-        Slot to name, for this kind of file.
+        Slot to name.
     n_parameters : int
         Of what was taken so far.
     """
 
     def __init__(self, checkpoint: Checkpoint, family: Family):
-        is_gguf = checkpoint.format == "gguf"
-        if is_gguf and family.gguf_names is None:
-            raise UnsupportedConfig(
-                f"{checkpoint.path}: {family.model_type} is not read from GGUF yet: "
-                "take its Hugging Face folder"
-            )
-        self.names = family.gguf_names if is_gguf else family.names
+        self.names = family.names
         self.tensors = dict(checkpoint.tensors)
         self.file = checkpoint.path
         self.unused = set(self.tensors)
@@ -89,6 +83,10 @@ class Tensors:
         for name, shape in zip(names, shapes, strict=True):
             tensor = self.get(f"activation_parameters/{name}", layer, shape)
             stored.append(float(values_of(replace(tensor, shape=(1,)))[0]))
+        if not np.isfinite(stored).all():
+            raise MalformedFile(
+                f"{self.file}: layer {layer}'s parameters of xIELU are {stored}, expected numbers"
+            )
         alpha_p, alpha_n, beta, epsilon = stored
         softplus = np.logaddexp(0.0, [alpha_p, alpha_n])
         return np.array([softplus[0], beta + softplus[1], beta, epsilon], np.float32)
