@@ -4,6 +4,7 @@
 #define ISA avx2
 #include "common.inc"
 #include "matmul_avx2.inc"
+#include "matmul_k_avx2.inc"
 
 void kernels_fill_avx2(struct Kernels *kernels);
 void kernels_fill_avx2(struct Kernels *kernels)

@@ -4,6 +4,7 @@
 #define ISA avx512vnni
 #include "common.inc"
 #include "matmul_avx512vnni.inc"
+#include "matmul_k_avx512vnni.inc"
 
 void kernels_fill_avx512vnni(struct Kernels *kernels);
 void kernels_fill_avx512vnni(struct Kernels *kernels)

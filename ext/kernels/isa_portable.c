@@ -4,6 +4,7 @@
 #define ISA portable
 #include "common.inc"
 #include "matmul_portable.inc"
+#include "matmul_k_portable.inc"
 
 void kernels_fill_portable(struct Kernels *kernels);
 void kernels_fill_portable(struct Kernels *kernels)

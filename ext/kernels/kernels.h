@@ -71,6 +71,14 @@ static inline matmul_fn *kernels_matmul(const struct Kernels *kernels, enum Form
     case FORMAT_Q8: return kernels->matmul_q8;
     case FORMAT_Q4: return kernels->matmul_q4;
     case FORMAT_Q4M: return kernels->matmul_q4m;
+    case FORMAT_Q5: return kernels->matmul_q5;
+    case FORMAT_Q5M: return kernels->matmul_q5m;
+    case FORMAT_Q5B: return kernels->matmul_q5b;
+    case FORMAT_Q4K: return kernels->matmul_q4k;
+    case FORMAT_Q5K: return kernels->matmul_q5k;
+    case FORMAT_Q6K: return kernels->matmul_q6k;
+    case FORMAT_Q8K: return kernels->matmul_q8k;
+    case FORMAT_Q4K16: return kernels->matmul_q4k16;
     default: return NULL;
     }
 }

@@ -1,45 +1,8 @@
-/* Rows of a file's tensor into panels of a format, and back: conversions here, arithmetic in quantize.c. */
+/* Rows of a file's tensor into panels of a format: codes where the format is the file's own, else by way of floats. */
 #include <stdlib.h>
 
-#include "quantize.h"
+#include "codes.h"
 #include "../runtime/floats.h"
-
-static float code_value(const struct Format *format, uint8_t code)
-{
-    return format->bits == 8 ? (float)(int8_t)code : (float)((int)code - format->zero);
-}
-
-static const struct Format *native_format(enum SourceKind kind)
-{
-    switch (kind) {
-    case SOURCE_Q8_0: return &formats[FORMAT_Q8];
-    case SOURCE_Q4_0: return &formats[FORMAT_Q4];
-    case SOURCE_Q4_1: return &formats[FORMAT_Q4M];
-    default: return NULL;
-    }
-}
-
-void source_to_f32(enum SourceKind kind, const uint8_t *source, int32_t n_columns, float *out)
-{
-    if (kind == SOURCE_F32) {
-        memcpy(out, source, (size_t)n_columns * sizeof *out);
-    } else if (!native_format(kind)) {
-        for (int32_t c = 0; c < n_columns; c++) {
-            uint16_t half;
-            memcpy(&half, source + 2 * (size_t)c, 2);
-            out[c] = kind == SOURCE_F16 ? f32_from_f16(half) : f32_of_bf16(half);
-        }
-    } else {
-        size_t block_bytes = source_row_bytes(kind, GROUP);
-        for (int32_t start = 0; start < n_columns; start += GROUP, source += block_bytes) {
-            uint16_t scale, minimum;
-            uint8_t q[GROUP];
-            repack_row(kind, source, GROUP, (struct Codes){ &scale, &minimum, q });
-            for (int i = 0; i < GROUP; i++)
-                out[start + i] = code_value(native_format(kind), q[i]) * f32_from_f16(scale) + f32_from_f16(minimum);
-        }
-    }
-}
 
 static uint16_t bf16_from_f32(float value)
 {
@@ -66,36 +29,66 @@ static bool float_row_to_panel(const struct Format *format, const float *x, int3
     return true;
 }
 
+static void put(uint8_t *lines, uint32_t word) { memcpy(lines, &word, sizeof word); }
+
+/* A group of one row, four columns a word, into the row's word of each line; code_at finds them again. */
+static void group_to_lines(int bits, const uint8_t *q, uint8_t *lines)
+{
+    const uint32_t nibble = 0x0f0f0f0f;
+    uint32_t words[GROUP / 4];
+    memcpy(words, q, GROUP);
+    if (bits == 8) {
+        for (int i = 0; i < GROUP / 4; i++, lines += LINE_BYTES)
+            put(lines, words[i]);
+        return;
+    }
+    for (int i = 0; i < GROUP / 4; i += 2, lines += LINE_BYTES)
+        put(lines, (words[i] & nibble) | (words[i + 1] & nibble) << 4);
+    const int n_upper = bits - 4;
+    for (int i = 0; n_upper && i < GROUP / 4; lines += LINE_BYTES) {
+        uint32_t upper = 0;
+        for (int bit = 0; bit < 8; bit += n_upper)
+            upper |= (words[i++] >> 4 & nibble) << bit;
+        put(lines, upper);
+    }
+}
+
 static void codes_to_panel(const struct Format *format, struct Codes codes, int32_t n_columns, uint8_t *panel, int row)
 {
-    int32_t n_groups = format_columns(format, n_columns) / GROUP;
-    uint16_t *scales = (uint16_t *)panel, *minima = scales + n_groups * LANES;
-    uint8_t *values = panel + format_values_offset(format, n_columns);
-    for (int32_t g = 0; g < n_groups; g++) {
-        scales[g * LANES + row] = codes.scales[g];
+    struct PanelLayout at = format_layout(format, n_columns);
+    uint16_t *scales = (uint16_t *)panel, *minima = (uint16_t *)(panel + at.minima);
+    for (int32_t i = 0; i < at.n_scales; i++) {
+        scales[i * LANES + row] = codes.scales[i];
         if (format->minimum)
-            minima[g * LANES + row] = codes.minima[g];
+            minima[i * LANES + row] = codes.minima[i];
     }
-    if (format->bits == 8) {
-        for (int32_t c = 0; c < n_groups * GROUP; c++)
-            values[(size_t)(c / 4) * LINE_BYTES + (size_t)row * 4 + c % 4] = codes.q[c];
-    } else {
-        for (int32_t c = 0; c < n_groups * GROUP; c += 8)
-            for (int k = 0; k < 4; k++)
-                values[(size_t)(c / 8) * LINE_BYTES + (size_t)row * 4 + k] =
-                    (uint8_t)(codes.q[c + k] | codes.q[c + k + 4] << 4);
+    for (int32_t g = 0; g < at.n_sub_scales; g++) {
+        panel[at.sub_scales + (size_t)(g * LANES + row)] = codes.sub_scales[g];
+        if (format->minimum)
+            panel[at.sub_minima + (size_t)(g * LANES + row)] = codes.sub_minima[g];
     }
+    uint8_t *lines = panel + at.values + row * 4;
+    for (int32_t g = 0; g < format_columns(format, n_columns) / GROUP; g++, lines += format->bits * LINE_BYTES)
+        group_to_lines(format->bits, codes.q + g * GROUP, lines);
+}
+
+static bool scales_are_finite(const struct Format *format, struct Codes codes, int32_t n_scales)
+{
+    const uint16_t infinity = format->scale == SCALE_BF16 ? 0x7f80 : 0x7c00;
+    for (int32_t i = 0; i < n_scales; i++)
+        if ((codes.scales[i] & infinity) == infinity || (format->minimum && (codes.minima[i] & infinity) == infinity))
+            return false;
+    return true;
 }
 
 static bool pack_row(const struct PackJob *job, const uint8_t *source, float *floats, struct Codes codes,
                      uint8_t *panel, int row)
 {
     const struct Format *format = job->format;
-    if (is_lossless(format, job->kind)) {
-        repack_row(job->kind, source, job->n_columns, codes);
-        for (int32_t g = 0; g < job->n_columns / GROUP; g++)
-            if ((codes.scales[g] & 0x7c00) == 0x7c00 || (codes.minima[g] & 0x7c00) == 0x7c00)
-                return false;
+    if (source_format(job->kind) == format) {
+        parse_blocks(job->kind, source, job->n_columns, codes);
+        if (!scales_are_finite(format, codes, job->n_columns / format_scale_columns(format)))
+            return false;
     } else {
         source_to_f32(job->kind, source, job->n_columns, floats);
         if (!format->group)
@@ -109,15 +102,16 @@ static bool pack_row(const struct PackJob *job, const uint8_t *source, float *fl
 
 bool pack_panels(const struct PackJob *job)
 {
-    size_t columns = (size_t)(job->n_columns + GROUP - 1) / GROUP * GROUP, n_groups = columns / GROUP;
+    const size_t columns = (size_t)(job->n_columns + GROUP - 1) / GROUP * GROUP;
+    const size_t n_scales = columns / GROUP, n_groups = columns / 16;   /* at most */
     size_t panel_bytes = format_panel_bytes(job->format, job->n_columns);
     size_t row_bytes = source_row_bytes(job->kind, job->n_columns);
-    uint8_t *scratch = malloc(columns * (sizeof(float) + 1) + n_groups * 2 * sizeof(uint16_t));
-    if (!scratch)
+    float *floats = malloc(columns * (sizeof(float) + 1) + 2 * n_scales * sizeof(uint16_t) + 2 * n_groups);
+    if (!floats)
         return false;
-    float *floats = (float *)scratch;
     uint16_t *scales = (uint16_t *)(floats + columns);
-    struct Codes codes = { scales, scales + n_groups, (uint8_t *)(scales + 2 * n_groups) };
+    uint8_t *subs = (uint8_t *)(scales + 2 * n_scales);
+    struct Codes codes = { scales, scales + n_scales, subs, subs + n_groups, subs + 2 * n_groups };
     struct FloatEnvironment previous = floats_enter();
     bool fits = true;
     for (int32_t p = 0; p < job->n_panels && fits; p++) {
@@ -130,32 +124,6 @@ bool pack_panels(const struct PackJob *job)
         }
     }
     floats_leave(previous);
-    free(scratch);
+    free(floats);
     return fits;
-}
-
-void unpack_row(const struct Format *format, const uint8_t *panel, int32_t row, int32_t n_columns, float *out)
-{
-    if (!format->group) {
-        for (int32_t c = 0; c < n_columns; c++) {
-            size_t at = (size_t)c * LANES + (size_t)row;
-            out[c] = format->id == FORMAT_F32 ? ((const float *)panel)[at]
-                : format->id == FORMAT_F16    ? f32_from_f16(((const uint16_t *)panel)[at])
-                                              : f32_of_bf16(((const uint16_t *)panel)[at]);
-        }
-        return;
-    }
-    int32_t n_groups = format_columns(format, n_columns) / GROUP;
-    const uint16_t *scales = (const uint16_t *)panel, *minima = scales + n_groups * LANES;
-    const uint8_t *values = panel + format_values_offset(format, n_columns);
-    for (int32_t c = 0; c < n_columns; c++) {
-        float scale = f32_from_f16(scales[c / GROUP * LANES + row]);
-        float minimum = format->minimum ? f32_from_f16(minima[c / GROUP * LANES + row]) : 0.0f;
-        uint8_t code;
-        if (format->bits == 8)
-            code = values[(size_t)(c / 4) * LINE_BYTES + (size_t)row * 4 + c % 4];
-        else
-            code = values[(size_t)(c / 8) * LINE_BYTES + (size_t)row * 4 + c % 4] >> (c % 8 < 4 ? 0 : 4) & 15;
-        out[c] = code_value(format, code) * scale + minimum;
-    }
 }

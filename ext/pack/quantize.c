@@ -1,5 +1,5 @@
 /* Floats to integer codes, group by group. A scale is rounded to f16 first and then divided by. */
-#include "quantize.h"
+#include "codes.h"
 #include "../runtime/floats.h"
 
 static float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; } /* |x| < 2^22, ties to even */
@@ -105,35 +105,4 @@ bool quantize_row(const struct Format *format, const float *x, int32_t n_columns
         memcpy(codes.q + start, fit.q, GROUP);
     }
     return true;
-}
-
-bool is_lossless(const struct Format *format, enum SourceKind kind)
-{
-    return (format->id == FORMAT_Q8 && kind == SOURCE_Q8_0) || (format->id == FORMAT_Q4 && kind == SOURCE_Q4_0)
-        || (format->id == FORMAT_Q4M && kind == SOURCE_Q4_1);
-}
-
-/* A block is scale, then minimum (Q4_1), then codes; a byte of nibbles holds columns i and i + 16. */
-void repack_row(enum SourceKind kind, const uint8_t *block, int32_t n_columns, struct Codes codes)
-{
-    for (int32_t g = 0; g < n_columns / GROUP; g++) {
-        uint8_t *q = codes.q + g * GROUP;
-        memcpy(&codes.scales[g], block, 2);
-        block += 2;
-        codes.minima[g] = 0;
-        if (kind == SOURCE_Q4_1) {
-            memcpy(&codes.minima[g], block, 2);
-            block += 2;
-        }
-        if (kind == SOURCE_Q8_0) {
-            memcpy(q, block, GROUP);
-            block += GROUP;
-        } else {
-            for (int i = 0; i < GROUP / 2; i++) {
-                q[i] = block[i] & 15;
-                q[i + GROUP / 2] = block[i] >> 4;
-            }
-            block += GROUP / 2;
-        }
-    }
 }

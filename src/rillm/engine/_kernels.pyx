@@ -5,11 +5,10 @@ from libc.string cimport memset
 
 import numpy as np
 
-from rillm.engine._engine import kv_bytes
-
 from rillm.engine._engine cimport (
-    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, kernels_named,
+    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, FormatId, kernels_named,
 )
+from rillm.engine._engine import FORMAT_NAMES, kv_bytes
 
 
 cdef extern from "kernels/kernels.h" nogil:
@@ -46,32 +45,11 @@ cdef extern from "kernels/kernels.h" nogil:
         attend_block_fn *attend_block_f16
         void (*merge_partial)(float *into, const float *partial, int32_t dim) noexcept
         void (*finish_partial)(const float *partial, int32_t dim, float *out) noexcept
-        matmul_fn *matmul_f32
-        matmul_fn *matmul_f16
-        matmul_fn *matmul_bf16
-        matmul_fn *matmul_q8
-        matmul_fn *matmul_q4
-        matmul_fn *matmul_q4m
+    matmul_fn *kernels_matmul(const Table *kernels, FormatId format) noexcept
 
 
 cdef const Table *table(str isa) except NULL:
     return <const Table *>kernels_named(isa)
-
-
-cdef matmul_fn *matmul_of(const Table *kernels, str format) except NULL:
-    if format == "f32":
-        return kernels.matmul_f32
-    if format == "f16":
-        return kernels.matmul_f16
-    if format == "bf16":
-        return kernels.matmul_bf16
-    if format == "q8":
-        return kernels.matmul_q8
-    if format == "q4":
-        return kernels.matmul_q4
-    if format == "q4m":
-        return kernels.matmul_q4m
-    raise ValueError(f"unknown format {format!r}")
 
 
 def _padded(array, multiple):
@@ -109,7 +87,7 @@ def matmul(isa, format, const uint8_t[::1] panels, size_t stride, int32_t n_pane
     values : float32 [n_rows, columns]; q, scales, minus_sums : the same rows as int8 groups, for integer formats.
     repeats : calls, for timing; each writes the same output.
     """
-    cdef matmul_fn *multiply = matmul_of(table(isa), format)
+    cdef matmul_fn *multiply = kernels_matmul(table(isa), <FormatId><int>FORMAT_NAMES.index(format))
     cdef float[:, ::1] c_values = _padded(values, 64)
     cdef Activation x
     cdef int32_t n_rows = <int32_t>c_values.shape[0], _i

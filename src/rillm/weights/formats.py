@@ -2,7 +2,25 @@
 
 from rillm.checkpoint import Tensor
 
-NATIVE = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8", "Q4_0": "q4", "Q4_1": "q4m"}
+# the format that holds a kind's values exactly; in as many bits, but the last five in more
+NATIVE = {
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "Q8_0": "q8",
+    "Q4_0": "q4",
+    "Q4_1": "q4m",
+    "Q5_0": "q5",
+    "Q5_1": "q5m",
+    "Q4_K": "q4k",
+    "Q5_K": "q5k",
+    "Q6_K": "q6k",
+    "Q2_K": "q4k16",
+    "Q3_K": "q6k",
+    "IQ4_NL": "q8",
+    "IQ4_XS": "q8k",
+    "MXFP4": "q5b",
+}
 ALIASES = {"int8": "q8", "int4": "q4"}
 CHOICES = ("auto", "f32", "bf16", "f16", "q8", "q4")
 
@@ -17,7 +35,7 @@ def canonical(weights: str) -> str:
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    return tensor.kind.startswith("Q")
+    return tensor.kind not in ("F32", "F16", "BF16")
 
 
 def choose(weights: str, tensor: Tensor, slot: str, quantized_file: bool) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rillm.checkpoint import Tensor
 from rillm.engine._engine import LANES_PER_PANEL as LANES
-from rillm.engine._engine import Weights, panel_bytes, widen
+from rillm.engine._engine import Weights, panel_bytes, row_bytes, widen
 from rillm.errors import UnsupportedTensorKind
 from rillm.weights.formats import NATIVE, is_quantized
 
@@ -102,8 +102,18 @@ class Layout:
             for part, _ in self.matrices
             if is_quantized(part.tensor) and part.format != NATIVE[part.tensor.kind]
         )
-        words = ", ".join(f"{count} tensors {change}" for change, count in changes.items())
+        words = _tensors(changes)
         return words + ", from dequantized values" if words else None
+
+    def widened(self) -> str | None:
+        """In words, which tensors are held exactly but in more bytes than in their file."""
+        changes = Counter()
+        for part, segment in self.matrices:
+            kind, n_columns = part.tensor.kind, part.tensor.shape[1]
+            ratio = panel_bytes(segment.format, n_columns) / (LANES * row_bytes(kind, n_columns))
+            if is_quantized(part.tensor) and part.format == NATIVE[kind] and ratio > 1.1:
+                changes[f"{kind} as {part.format} ({ratio:.2f} × the bytes)"] += 1
+        return _tensors(changes)
 
     def pack(self, n_threads: int) -> Weights:
         """Reads every tensor once, straight into the arena.
@@ -138,6 +148,10 @@ class Layout:
             for _ in pool.map(run, jobs):
                 pass
         return weights
+
+
+def _tensors(changes: Counter) -> str | None:
+    return ", ".join(f"{count} tensors {change}" for change, count in changes.items()) or None
 
 
 def whole_rows(n_rows: int) -> np.ndarray:
