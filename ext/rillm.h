@@ -9,6 +9,7 @@
 enum {
     LANES = 16,           /* rows of a panel, floats of a vector, positions of a K tile */
     GROUP = 32,           /* columns that share an activation scale */
+    SUPER = 256,          /* columns that share the f16 of a two-level scale */
     TILE_ROWS = 8,        /* activation rows for which a panel is read once */
     BLOCK_POSITIONS = 128,/* positions that attention reduces on their own before merging */
     PAGE_POSITIONS = 256, /* positions of a cache page */
@@ -33,8 +34,30 @@ enum Status {
 
 /* ---- formats: how a weight is stored (ext/pack) ------------------------------------------- */
 
-enum FormatId { FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_Q4M, N_FORMATS };
-enum ScaleType { SCALE_NONE, SCALE_F16 };
+enum FormatId {
+    FORMAT_F32,
+    FORMAT_F16,
+    FORMAT_BF16,
+    FORMAT_Q8,
+    FORMAT_Q4,
+    FORMAT_Q4M,
+    FORMAT_Q5,
+    FORMAT_Q5M,
+    FORMAT_Q5B,
+    FORMAT_Q4K,
+    FORMAT_Q5K,
+    FORMAT_Q6K,
+    FORMAT_Q8K,
+    FORMAT_Q4K16,
+    N_FORMATS
+};
+enum ScaleType {
+    SCALE_NONE,
+    SCALE_F16,
+    SCALE_BF16,
+    SCALE_U8_F16,
+    SCALE_I8_F16, /* two-level: a group's byte times the f16 of SUPER columns, exact in f32 */
+};
 
 struct Format {
     const char *name;
@@ -42,19 +65,46 @@ struct Format {
     uint8_t bits;         /* of one stored value */
     uint8_t group;        /* columns that share a scale; 0: a float, no scale */
     uint8_t scale;        /* enum ScaleType */
-    uint8_t minimum;      /* enum ScaleType: value = scale·q + minimum */
+    uint8_t minimum;      /* enum ScaleType: value = scale·q + minimum, two-level: scale·q − minimum */
     int8_t zero;          /* value = scale·(q − zero) */
 };
 extern const struct Format formats[N_FORMATS];
 
 /* A panel is 16 rows: scales [n_groups, 16], minima [n_groups, 16], padding to a line, then values in
-   lines of 64 bytes: 1 column of f32, 2 of f16, 4 of 8 bits, 8 of 4 bits (low nibbles columns 0-3). */
+   lines of 64 bytes: 1 column of f32, 2 of f16, 4 of 8 bits, 8 of 4 bits (low nibbles columns 0-3).
+   Two-level: f16 scales and minima [n_columns / SUPER, 16], then bytes of scales and of minima [n_groups, 16].
+   5 or 6 bits: 32 columns are 4 lines of nibbles, then 1 or 2 lines of upper bits, those of columns
+   0-3 lowest in a row's four bytes, those of 4-7 next, and so on. */
+struct PanelLayout {
+    int32_t n_scales, n_sub_scales;                         /* of a row: 16 bits each; bytes of two-level scales */
+    size_t minima, sub_scales, sub_minima, values, n_bytes; /* where each starts; scales at 0 */
+};
+struct PanelLayout format_layout(const struct Format *format, int32_t n_columns);
+int32_t format_scale_columns(const struct Format *format); /* that share a 16-bit scale: SUPER or the group */
 int32_t format_columns(const struct Format *format, int32_t n_columns); /* padded to whole lines or groups */
 size_t format_values_offset(const struct Format *format, int32_t n_columns);
 size_t format_panel_bytes(const struct Format *format, int32_t n_columns);
 
 /* A source is a tensor as a file holds it: row-major, each row whole blocks. */
-enum SourceKind { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_Q8_0, SOURCE_Q4_0, SOURCE_Q4_1, N_SOURCES };
+enum SourceKind {
+    SOURCE_F32,
+    SOURCE_F16,
+    SOURCE_BF16,
+    SOURCE_Q8_0,
+    SOURCE_Q4_0,
+    SOURCE_Q4_1,
+    SOURCE_Q5_0,
+    SOURCE_Q5_1,
+    SOURCE_Q2_K,
+    SOURCE_Q3_K,
+    SOURCE_Q4_K,
+    SOURCE_Q5_K,
+    SOURCE_Q6_K,
+    SOURCE_IQ4_NL,
+    SOURCE_IQ4_XS,
+    SOURCE_MXFP4,
+    N_SOURCES
+};
 size_t source_row_bytes(enum SourceKind kind, int32_t n_columns); /* 0: columns are not whole blocks */
 
 struct PackJob {
@@ -215,9 +265,46 @@ void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 void noise_words(const struct NoiseKey *key, uint32_t block, uint32_t words[4]); /* of tokens 4·block + 0..3 */
 float noise_of_word(uint32_t word);
 float noise_gumbel(const struct NoiseKey *key, uint32_t token);
-/* The token of largest (logit − max) / temperature + noise among the kept, ties to the lower id. */
-enum Status sample_token(const float *logits, int32_t n, float temperature, int32_t top_k, double top_p,
-                         const struct NoiseKey *key, int32_t *token);
+
+enum SamplerKind {         /* parameters */
+                   SAMPLER_TEMPERATURE,   /* temperature (0: the largest logit alone), range, exponent */
+                   SAMPLER_TOP_K,         /* k */
+                   SAMPLER_TOP_P,         /* mass */
+                   SAMPLER_MIN_P,         /* share of the largest probability */
+                   SAMPLER_TYPICAL_P,     /* mass */
+                   SAMPLER_EPSILON_CUTOFF,
+                   SAMPLER_ETA_CUTOFF,
+                   SAMPLER_TOP_N_SIGMA,   /* standard deviations */
+                   SAMPLER_XTC,           /* probability, threshold */
+                   SAMPLER_MIROSTAT,      /* greatest surprise, in bits */
+};
+struct SamplerStep {
+    enum SamplerKind kind;
+    double parameters[3];
+};
+struct Sampler {
+    const struct SamplerStep *steps;  /* [n_steps], in order */
+    int32_t n_steps, min_keep;        /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
+    bool wants_surprise;
+};
+struct Choice {
+    int32_t token;
+    float score;       /* (logit − max) / temperature + noise: the largest among the kept, ties to the lower id */
+    double surprise;   /* −log2 of its probability among the kept, if wanted */
+};
+enum Status sample_token(const float *logits, int32_t n, const struct Sampler *sampler, const struct NoiseKey *key,
+                         struct Choice *choice);
+/* The tokens [count] that sample_token gives at key->index and the indices after it. */
+enum Status sample_many(const float *logits, int32_t n, const struct Sampler *sampler, const struct NoiseKey *key,
+                        int32_t *tokens, int32_t count);
+/* What the steps leave: tokens [n] in order of ids, their probabilities [n], and how many. */
+enum Status sample_kept(const float *logits, int32_t n, const struct Sampler *sampler, const struct NoiseKey *key,
+                        int32_t *tokens, float *probabilities, int32_t *n_kept);
+/* The n_best largest (fewer if fewer are finite), largest first; and log Σ exp(logit). */
+enum Status rank_tokens(const float *logits, int32_t n, int32_t *n_best, int32_t *tokens /* [n_best] */,
+                        double *log_total);
+/* lengths [n - 1]: how many tokens ids[0..i] and ids[0..n-1] share at their ends. */
+void suffix_matches(const int32_t *ids, int32_t n, int32_t *lengths);
 
 /* ---- floats -------------------------------------------------------------------------------------- */
 

@@ -102,6 +102,7 @@ class ScriptedSession:
         self.tokens: list[int] = []
         self.n_prompt = 0
         self.calls: list[int] = []  # the number of tokens of each forward
+        self.surprise_limits: dict[int, tuple[int, float]] = {}
 
     @property
     def position(self) -> int:
@@ -116,6 +117,10 @@ class ScriptedSession:
     def step(self, token: int) -> np.ndarray:
         self.tokens.append(token)
         return self._forward(1)
+
+    def rewind(self, position: int) -> None:
+        assert 0 <= position <= self.position
+        del self.tokens[position:]
 
     def _forward(self, n_tokens: int) -> np.ndarray:
         assert self.position <= self.context

@@ -37,6 +37,7 @@ INFO = {
     "skipped": {},
     "source": "/models/scripted",
     "reencoded": None,
+    "widened": None,
 }
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -69,7 +70,7 @@ class ScriptedModel:
     def info(self):
         return INFO
 
-    def stream(self, ids, **options):
+    def stream(self, ids, on_step=None, **options):
         self.prompt_ids = ids
         session = small.ScriptedSession(self.script)
         forward = session._forward
@@ -80,7 +81,7 @@ class ScriptedModel:
 
         session._forward = watched_forward
         sampling = Sampling.from_options({}, options)
-        return stream(session, self.tokenizer, self.eos_token_ids, ids, sampling)
+        return stream(session, self.tokenizer, self.eos_token_ids, ids, sampling, on_step=on_step)
 
 
 @pytest.fixture
@@ -118,6 +119,45 @@ def test_generate_json_is_one_object(model):
     assert record["timings"]["n_prompt"] == len(b"Where?")
     assert record["timings"]["n_generated"] == 3
     assert (record["isa"], record["threads"]) == ("avx2", 2)
+
+
+def test_trace_is_a_block_a_step(model):
+    ran = run("generate", "Where?", "--trace", "--max-new-tokens", 2, "-o", "stop=ar")
+    blocks = ran.stdout.split("\n\n")
+    assert blocks[0].splitlines() == [
+        "step 0     position 6",
+        'model      "P" 0.964  "\\u0000" 0.000  "\\u0001" 0.000  "\\u0002" 0.000  "\\u0003" 0.000  '
+        '"\\u0004" 0.000  "\\u0005" 0.000  "\\u0006" 0.000',
+        'kept 1     "P" 1.000',
+        'chosen     "P" 1.000, 80: temperature 0: the largest logit',
+        'appended   "P"',
+        "checks     eos no, stop_string no, max_new_tokens no, context no, cancelled no",
+    ]
+    assert "appended   nothing yet" not in blocks[1]
+    assert blocks[1].endswith("checks     eos no, stop_string no, max_new_tokens yes")
+    assert ran.stderr.startswith("2 tokens, ")
+
+
+def test_trace_as_json_is_a_line_a_step_and_the_record(model):
+    ran = run("generate", "Where?", "--trace", "--json", "--temperature", 1, "--seed", 3)
+    *steps, record = map(json.loads, ran.stdout.splitlines())
+    assert [step["token"] for step in steps] == record["token_ids"]
+    assert "".join(step["appended"] for step in steps) == record["text"]
+    assert steps[-1]["checks"][-1][1] is True
+    assert all(step["n_kept"] == 300 for step in steps)
+
+
+def test_any_option_can_be_given(model):
+    ran = run("generate", "x", "--json", "-o", "stop_token_ids=[114]", "-o", "min_new_tokens=4")
+    assert json.loads(ran.stdout)["token_ids"][2] != 114
+    ran = run("generate", "x", "--json", "-o", "stop_token_ids=[114]")
+    assert json.loads(ran.stdout)["finish"] == {
+        "reason": "stop",
+        "cause": "stop_token",
+        "detail": 114,
+        "token_index": 2,
+        "character_index": 2,
+    }
 
 
 def test_ggml_org_llama_cpp_14937(model):
@@ -165,6 +205,9 @@ def test_the_prompt_may_come_from_standard_input(model):
         (["generate", "x", "--temperature", "-1"], "temperature is -1.0: expected"),
         (["generate", "x", "--temperature", "nan"], "temperature is nan: expected"),
         (["generate", "x", "--top-p", "2"], "top_p is 2.0: expected from 0 to 1"),
+        (["generate", "x", "-o", "min_q=1"], "unknown option 'min_q'"),
+        (["generate", "x", "-o", "min_p"], "expected NAME=VALUE"),
+        (["generate", "x", "-o", "n=2"], "prints one completion"),
         (["generate", "x", "--threads", "0"], "0 is not in the range"),
         (["generate", "x", "--max-new-tokens", "many"], "'many' is not a valid integer"),
     ],

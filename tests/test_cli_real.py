@@ -101,7 +101,7 @@ def assert_stops_at_once(process: subprocess.Popen) -> None:
     _, err = process.communicate(timeout=30)
     assert time.perf_counter() - interrupted < 0.5
     assert process.returncode == 130
-    assert err.startswith(b"rillm: interrupted ")
+    assert err.startswith(b"rillm: interrupted")
 
 
 def test_ctrl_c_stops_a_text_within_half_a_second(start):

@@ -11,7 +11,8 @@ from rillm.engine._engine import available_isas
 from rillm.families import MODEL_TYPES, family_of, table
 from weights import FIXTURES, load_case, make_tensors, write_model, write_safetensors
 
-CASES = sorted(p.stem for p in FIXTURES.glob("*.json") if p.stem != "rope")
+OTHERS = ("rope", "samplers")  # fixtures that are no models
+CASES = sorted(p.stem for p in FIXTURES.glob("*.json") if p.stem not in OTHERS)
 FORMS = [(c, form) for c in CASES for form in ("config", "config_v4") if form in load_case(c)]
 BY_LENGTH = [case for case in CASES if "lengths" in load_case(case)]
 ONE_A_FAMILY = sorted({load_case(c)["config"]["model_type"]: c for c in reversed(CASES)}.items())

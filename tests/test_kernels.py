@@ -8,13 +8,14 @@ import pytest
 
 import reference
 from rillm.engine import _kernels
-from rillm.engine._engine import FORMAT_NAMES, Weights, available_isas, panel_bytes
+from rillm.engine._engine import Weights, available_isas, panel_bytes
 from rillm.weights.packing import whole_rows
 from weights import random_tensor
 
 ISAS = available_isas()
 OTHER_ISAS = [isa for isa in ISAS if isa != "portable"]
-INTEGER_FORMATS = ["q8", "q4", "q4m"]
+INTEGER_FORMATS = ["q8", "q4", "q4m"]  # that floats are encoded in; the others: test_kquants.py
+FORMATS = ["f32", "f16", "bf16", *INTEGER_FORMATS]
 COLUMNS = [1, 31, 32, 33, 40, 64, 96, 576]
 
 
@@ -92,7 +93,7 @@ def test_integer_matmul_is_exact_integer_dots_and_one_fma_a_group(isa, format, n
 
 
 @pytest.mark.parametrize("isa", OTHER_ISAS)
-@pytest.mark.parametrize("format", FORMAT_NAMES)
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("n_columns", COLUMNS)
 def test_matmul_has_the_bits_of_portable_for_any_number_of_rows(isa, format, n_columns):
     values = random_tensor(f"weights {format}", (70, n_columns), 1.0)
@@ -104,7 +105,7 @@ def test_matmul_has_the_bits_of_portable_for_any_number_of_rows(isa, format, n_c
         assert np.array_equal(got, expected[:n_rows]), n_rows
 
 
-@pytest.mark.parametrize("format", FORMAT_NAMES)
+@pytest.mark.parametrize("format", FORMATS)
 def test_matmul_is_near_float64(format):
     n_columns = 576
     values = random_tensor("near", (48, n_columns), 1.0)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import small_tokenizers as small
-from rillm.decoding import loop
+from rillm.decoding import prefill
 from rillm.decoding.loop import collect, stream
 from rillm.decoding.sampling import Sampling
 from rillm.decoding.stopping import Finish
@@ -39,7 +39,7 @@ def test_the_pieces_join_to_the_result():
     result = collect(pieces)
     assert result.text == "Hello"
     assert result.token_ids == [*b"Hello", EOS]
-    assert result.finish == Finish("stop", "eos", EOS, 5)
+    assert result.finish == Finish("stop", "eos", EOS, 5, len("Hello"))
     assert result.finish_reason == "stop"
 
 
@@ -75,7 +75,7 @@ def test_oobabooga_textgen_1369(tokens, stop, text):
     """S6: a stop string is found inside and across tokens."""
     result = run([*map(word, tokens), EOS], stop=(stop,))
     assert result.text == text
-    assert result.finish == Finish("stop", "stop_string", stop, len(tokens) - 1)
+    assert result.finish == Finish("stop", "stop_string", stop, len(tokens) - 1, len(text))
 
 
 def test_oobabooga_textgen_2133():
@@ -89,7 +89,7 @@ def test_vllm_project_vllm_4180(eos):
     """S9: any of several end tokens ends the text, with no token more."""
     result = run([ord("a"), eos, ord("b")], eos=(128, 131))
     assert (result.text, result.token_ids) == ("a", [ord("a"), eos])
-    assert result.finish == Finish("stop", "eos", eos, 1)
+    assert result.finish == Finish("stop", "eos", eos, 1, 1)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
@@ -98,8 +98,18 @@ def test_ericlbuehler_mistral_rs_1539(n):
     session, pieces = start([ord("a")], max_new_tokens=n)
     result = collect(pieces)
     assert len(result.token_ids) == result.timings.n_generated == n
-    assert result.finish == Finish("length", "max_new_tokens", n, n - 1)
+    assert result.finish == Finish("length", "max_new_tokens", n, n - 1, n)
     assert len(session.calls) == n
+
+
+def test_no_end_before_min_new_tokens():
+    """The script wants to end at once: the next best is taken three times, id 0 among equals."""
+    result = run([EOS], min_new_tokens=3, max_new_tokens=6)
+    assert result.token_ids == [0, 0, 0, EOS]
+    assert result.finish == Finish("stop", "eos", EOS, 3, 3)
+    stopped = run([ord("a")], stop_token_ids=[ord("a")], stop="\0", min_new_tokens=2)
+    assert stopped.token_ids == [0, 0] and stopped.text == "\0"
+    assert stopped.finish == Finish("stop", "stop_string", "\0", 1, 1)
 
 
 def test_vllm_project_vllm_28172():
@@ -114,13 +124,13 @@ def test_the_context_ends_the_text():
     """A prompt of 3 in a context of 8 leaves room for 5 tokens, whatever was asked for."""
     for asked in (None, 6, 2**31 - 1):
         result = run([ord("a")], context=8, max_new_tokens=asked)
-        assert result.finish == Finish("length", "context", 5, 4)
+        assert result.finish == Finish("length", "context", 5, 4, 5)
         assert len(result.token_ids) == 5
 
 
 def test_a_prompt_that_fills_the_context_leaves_no_room():
     session, pieces = start([ord("a")], prompt=[1] * 8, context=8)
-    assert collect(pieces).finish == Finish("length", "context", 0, -1)
+    assert collect(pieces).finish == Finish("length", "context", 0, -1, 0)
     assert session.calls == []
 
 
@@ -172,7 +182,7 @@ def test_pieces_without_a_last_one_count_as_cancelled():
     _, pieces = start([*b"abcdef"])
     result = collect(itertools.islice(pieces, 2))
     assert (result.text, result.finish_reason) == ("ab", "cancelled")
-    assert result.finish == Finish("cancelled", "cancelled", None, 1)
+    assert result.finish == Finish("cancelled", "cancelled", None, 1, 2)
     with pytest.raises(ValueError, match="no pieces"):
         collect([])
 
@@ -229,7 +239,7 @@ def test_a_long_prompt_goes_in_short_calls():
 def test_a_slow_prompt_goes_in_the_shortest_calls(monkeypatch):
     session, pieces = start([EOS], prompt=range(100))
     clock = itertools.count()
-    monkeypatch.setattr(loop, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(prefill, "perf_counter", lambda: next(clock))
     collect(pieces)
     assert session.calls == [16] * 6 + [4]
 

@@ -15,7 +15,8 @@ LLAMA_CASES = [
     "base", "biases", "head_dim", "head_dim_24", "tied", "llama3_rope", "linear_rope", "theta",
     "vocab_negative", "mha", "odd_sizes", "one_layer", "long",
 ]  # fmt: skip
-CASES = sorted(f.stem for f in weights.FIXTURES.glob("*.json") if f.stem != "rope")
+OTHERS = ("rope", "samplers")  # fixtures that are no models
+CASES = sorted(f.stem for f in weights.FIXTURES.glob("*.json") if f.stem not in OTHERS)
 
 
 @pytest.mark.parametrize("name", LLAMA_CASES)

@@ -1,10 +1,12 @@
 """Stop strings against brute force on the text, and the finish record of every cause."""
 
+import os
 import random
 
 import pytest
 
 import small_tokenizers as small
+from rillm.decoding import stopping
 from rillm.decoding.sampling import Sampling
 from rillm.decoding.stopping import Ending, Finish, StopStrings
 
@@ -88,12 +90,12 @@ def test_an_end_token_gives_no_text_and_frees_the_held_text():
     checks, tokenizer = ending(stop=("ab",))
     eos = tokenizer.id("<eos>")
     assert checks.check(ord("a")) == ("", None)
-    assert checks.check(eos) == ("a", Finish("stop", "eos", eos, 1))
+    assert checks.check(eos) == ("a", Finish("stop", "eos", eos, 1, 1))
 
 
 def test_a_stop_token_gives_no_text():
     checks, _ = ending(stop_token_ids=(ord("x"),))
-    assert checks.check(ord("x")) == ("", Finish("stop", "stop_token", ord("x"), 0))
+    assert checks.check(ord("x")) == ("", Finish("stop", "stop_token", ord("x"), 0, 0))
 
 
 def test_ignore_eos_goes_on():
@@ -104,17 +106,107 @@ def test_ignore_eos_goes_on():
 
 def test_a_stop_string_wins_over_the_limit_at_the_same_token():
     checks, _ = ending(limit=1, stop=("a",))
-    assert checks.check(ord("a")) == ("", Finish("stop", "stop_string", "a", 0))
+    assert checks.check(ord("a")) == ("", Finish("stop", "stop_string", "a", 0, 0))
 
 
 def test_the_limit_frees_the_held_text():
     checks, _ = ending(limit=2, stop=("bc",))
     assert checks.check(ord("a")) == ("a", None)
-    assert checks.check(ord("b")) == ("b", Finish("length", "max_new_tokens", 2, 1))
+    assert checks.check(ord("b")) == ("b", Finish("length", "max_new_tokens", 2, 1, 2))
 
 
 def test_a_newline_as_a_byte_token_stops_at_once():
     tokenizer = small.byte_fallback()
     checks = Ending(tokenizer, (), Sampling(stop="\n"), 9, "context")
     assert checks.check(tokenizer.id("Hello")) == ("Hello", None)
-    assert checks.check(tokenizer.id("<0x0A>")) == ("", Finish("stop", "stop_string", "\n", 1))
+    finish = Finish("stop", "stop_string", "\n", 1, len("Hello"))
+    assert checks.check(tokenizer.id("<0x0A>")) == ("", finish)
+
+
+def test_the_stop_string_may_stay_in_the_text():
+    """Of "xab" and then "c", with "bc" to stop at: up to it, or behind it."""
+    for include, text in ((False, "xa"), (True, "xabc")):
+        checks, _ = ending(stop="bc", include_stop_str_in_output=include)
+        shown = [checks.check(token) for token in b"xabc"]
+        assert "".join(piece for piece, _ in shown) == text
+        assert shown[-1][1] == Finish("stop", "stop_string", "bc", 3, 2)
+
+
+def test_of_two_stop_strings_that_begin_together_the_shorter_wins():
+    strings = StopStrings(("abc", "ab"), include=True)
+    assert strings.push("xabcd") == "xab"
+    assert (strings.found, strings.begin) == ("ab", 1)
+
+
+@pytest.mark.parametrize("least", range(6))
+def test_no_stop_string_before_min_new_tokens(least):
+    """Of "ababab" the first "ab" that is completed by token `least` or a later one counts."""
+    checks, _ = ending(stop="ab", min_new_tokens=least)
+    text = ""
+    for token in b"ababab":
+        piece, finish = checks.check(token)
+        text += piece
+        if finish:
+            break
+    expected = next(place for place in (1, 3, 5) if place + 1 >= least)
+    assert (text, finish.token_index) == ("ab" * (expected // 2), expected)
+    assert finish.character_index == expected - 1
+
+
+def test_the_time_is_over(monkeypatch):
+    """After the token at which it is; a stop string at that token is the cause all the same."""
+    clock = [10.0]
+    monkeypatch.setattr(stopping, "perf_counter", lambda: clock[0])
+    tokenizer = small.byte_level()
+
+    def late_ending(**options):
+        return Ending(tokenizer, (), Sampling(max_time=2.5, **options), 9, "context", 12.5)
+
+    checks = late_ending(stop="bc")
+    assert checks.check(ord("a")) == ("a", None)
+    assert checks.interruption() is None
+    clock[0] = 12.5
+    assert checks.interruption() == ("max_time", 2.5)
+    assert checks.check(ord("b")) == ("b", Finish("length", "max_time", 2.5, 1, 2))
+    assert late_ending(stop="a").check(ord("a"))[1].cause == "stop_string"
+
+
+def by_brute_force(tokenizer, ids, stops) -> tuple[str, int, str | None]:
+    """Text, number of tokens and stop string, from the whole text after each token."""
+    for n in range(1, len(ids) + 1):
+        text = tokenizer.decode(ids[:n])
+        starts = [(text.find(stop), len(stop), stop) for stop in stops if stop in text]
+        if starts:
+            start, _, stop = min(starts)
+            return text[:start], n, stop
+    return tokenizer.decode(ids), len(ids), None
+
+
+def test_random_tokens_and_stops_against_brute_force():
+    """RILLM_STOP_SEQUENCES=1000000 is the long run."""
+    draw = random.Random(7)
+    tokenizers = [small.byte_level(["ab", "b\n", "é"]), small.byte_fallback(), small.metaspace()]
+    alphabets = [
+        [*"abé\n🦙".encode(), 256, 257, 258, 259, 260, 261, 999],
+        [*range(0x61, 0x63), *"é🦙\n".encode(), *range(256, 268)],
+        [*range(13)],
+    ]
+    characters = ["ab\né🦙", "ab\né🦙 Hs", " Heloworda"]
+    for _ in range(int(os.environ.get("RILLM_STOP_SEQUENCES", 4000))):
+        kind = draw.randrange(3)
+        tokenizer = tokenizers[kind]
+        ids = draw.choices(alphabets[kind], k=draw.randrange(1, 14))
+        stops = tuple(
+            {"".join(draw.choices(characters[kind], k=draw.randint(1, 4))) for _ in range(3)}
+        )
+        checks = Ending(tokenizer, (), Sampling(stop=stops), len(ids), "max_new_tokens")
+        pieces = []
+        for token in ids:
+            text, finish = checks.check(token)
+            pieces.append(text)
+            if finish:
+                break
+        text, n_tokens, stop = by_brute_force(tokenizer, ids, stops)
+        assert ("".join(pieces), finish.token_index + 1) == (text, n_tokens), (ids, stops, pieces)
+        assert finish.detail == (len(ids) if stop is None else stop)
+        assert finish.character_index == len(text)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from time import perf_counter
 
 from rillm import cpu
 from rillm.checkpoint import hub, open_checkpoint
 from rillm.decoding import loop
-from rillm.decoding.sampling import Sampling
+from rillm.decoding.options import Sampling
+from rillm.decoding.trace import Step
+from rillm.decoding.turn_end import turn_end
 from rillm.engine import available_isas, choose_isa
 from rillm.engine._engine import KV_FORMATS, Engine, RopeTable
 from rillm.errors import NotEnoughMemory, SessionClosed
@@ -25,12 +30,14 @@ class Model:
 
     Attributes
     ----------
-    eos_token_ids : tuple of int
-        Every id that ends a text.
     vocab_size, context_length : int
     chat_template : str or None
         Jinja source, for `rillm.chat.template.render`.
+    load_seconds : float
+        What `from_pretrained` took, without fetching.
     """
+
+    load_seconds = 0.0
 
     def __init__(self, checkpoint, *, weights, kv, threads, context):
         self._config = config = checkpoint.config
@@ -47,11 +54,10 @@ class Model:
         self._weights = layout.pack(self._threads.count)
         self._engine = Engine(self._plan, self._weights, isa, self._threads.count)
         self.vocab_size = config.vocab_size
-        self.eos_token_ids = checkpoint.eos_token_ids
         self.chat_template = checkpoint.chat_template
         self.checkpoint_generation = checkpoint.generation
         self._source, self._skipped, self._asked = checkpoint.path, checkpoint.skipped, weights
-        self._reencoded = layout.reencoded()
+        self._reencoded, self._widened = layout.reencoded(), layout.widened()
         self._checkpoint = checkpoint
 
     @classmethod
@@ -70,7 +76,8 @@ class Model:
         Parameters
         ----------
         path_or_name : str or Path
-            A folder or .gguf file; ``smollm2-135m``; ``owner/name``; ``owner/name:file.gguf``.
+            A folder or .gguf file; ``smollm2-135m``; ``owner/name``; ``owner/name:file.gguf``;
+            ``owner/name:Q4_K_M``.
         weights : str
             "auto" (a quantized file's own formats, else q8), "f32", "bf16", "f16", "q8", "q4".
         kv : str
@@ -94,16 +101,26 @@ class Model:
         weights = canonical(weights)
         if kv not in ("auto", *KV_FORMATS):
             raise ValueError(f"kv is {kv!r}, expected one of auto, {', '.join(KV_FORMATS)}")
-        checkpoint = open_checkpoint(hub.find(path_or_name, progress=progress))
+        path = hub.find(path_or_name, progress=progress)
+        started = perf_counter()
+        checkpoint = open_checkpoint(path)
         try:
-            return cls(checkpoint, weights=weights, kv=kv, threads=threads, context=context)
+            model = cls(checkpoint, weights=weights, kv=kv, threads=threads, context=context)
         finally:
             checkpoint.close()
+        model.load_seconds = perf_counter() - started
+        return model
 
     @property
     def tokenizer(self):
         """rillm.checkpoint.tokenizer.Tokenizer, built on first use."""
         return self._checkpoint.tokenizer
+
+    @cached_property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Every id that ends a text: the files' own, and the chat template's end of a turn."""
+        end = turn_end(self.chat_template, self.tokenizer)
+        return tuple(dict.fromkeys([*self._checkpoint.eos_token_ids, *end]))
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text."""
@@ -124,20 +141,68 @@ class Model:
         )
         return Session(self._engine, self.vocab_size, self._kv, context, ropes_for)
 
-    def stream(self, prompt: str | Sequence[int], **options) -> Iterator[loop.Piece]:
-        """Generate, piece by piece, from a raw prompt (text or ids) in a session of its own.
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        session: Session | None = None,
+        on_prefill: Callable[[int, int], None] | None = None,
+        on_step: Callable[[Step], None] | None = None,
+        **options,
+    ) -> loop.Stream:
+        """Generate, piece by piece, from a raw prompt (text or ids).
 
-        Options are the fields of `rillm.decoding.sampling.Sampling`; an unknown one is a TypeError.
+        Parameters
+        ----------
+        prompt : str or sequence of int
+        session : Session, optional
+            The prompt follows what it holds; by default a session of its own.
+        on_prefill : callable(n_done, n_total), optional
+            Called while the prompt is evaluated.
+        on_step : callable(rillm.decoding.trace.Step), optional
+            Called with each token and why it was chosen.
+        options
+            The fields of `rillm.decoding.options.Sampling`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An option is unknown, or out of its range; before any work.
         """
         sampling = Sampling.from_options(self.checkpoint_generation, options)
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        session = self.session()
-        pieces = loop.stream(session, self.tokenizer, self.eos_token_ids, ids, sampling)
-        return _closing(session, pieces)
+        return loop.stream(
+            self.session() if session is None else session,
+            self.tokenizer,
+            self.eos_token_ids,
+            ids,
+            sampling,
+            on_prefill=on_prefill,
+            on_step=on_step,
+            close_session=session is None,
+            load_seconds=self.load_seconds,
+            bytes_per_token=self._bytes_per_token,
+        )
 
-    def generate(self, prompt: str | Sequence[int], **options) -> loop.Result:
-        """The whole of `stream` at once: text, token_ids, finish_reason, seed, timings."""
-        return loop.collect(self.stream(prompt, **options))
+    def astream(self, prompt: str | Sequence[int], **options) -> AsyncIterator[loop.Piece]:
+        """`stream` for ``async for``: each piece is computed in a thread. Leaving cancels."""
+        return _in_threads(self.stream(prompt, **options))
+
+    def generate(
+        self, prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]], **options
+    ) -> loop.Result | list[loop.Result] | list[list[loop.Result]]:
+        """The whole of `stream` at once.
+
+        A list of prompts gives a list of results, each what the prompt alone would give; `n` above
+        1 gives a list of n results for each prompt.
+        """
+        if not isinstance(prompt, str) and any(not _is_id(each) for each in prompt):
+            if options.get("session") is not None:
+                raise ValueError("a session continues one prompt: give it without a list")
+            return [self.generate(each, **options) for each in prompt]
+        pieces = self.stream(prompt, **options)
+        results = [loop.collect(each) for _, each in groupby(pieces, lambda p: p.completion)]
+        return results if len(results) > 1 else results[0]
 
     def info(self) -> dict:
         """What runs and on what: shapes, formats and bytes, ISA, threads and why, pages."""
@@ -164,7 +229,7 @@ class Model:
             "weights": formats,
             "kv": self._kv,
             "kv_bytes_per_position": self._plan.kv_bytes_per_position(self._kv),
-            "bytes_per_token": sum(matrix.n_bytes for matrix in self._plan.matrices),
+            "bytes_per_token": self._bytes_per_token,
             "isa_available": available_isas(),
             "isa": self._engine.isa,
             "threads": self._threads.count,
@@ -173,6 +238,7 @@ class Model:
             "skipped": self._skipped,
             "source": self._checkpoint.format,
             "reencoded": self._reencoded,
+            "widened": self._widened,
         }
 
     def close(self) -> None:
@@ -184,6 +250,10 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def _bytes_per_token(self) -> int:
+        return sum(matrix.n_bytes for matrix in self._plan.matrices)
 
     def _ropes_for(self, length: int):
         """The key of a length, equal where frequencies are, and what makes their table."""
@@ -203,9 +273,18 @@ class Model:
         return "f32" if formats == {"f32"} else "f16"
 
 
-def _closing(session: Session, pieces: Iterator[loop.Piece]) -> Iterator[loop.Piece]:
-    with session:
-        yield from pieces
+def _is_id(value) -> bool:
+    return hasattr(value, "__index__")
+
+
+async def _in_threads(pieces: loop.Stream) -> AsyncIterator[loop.Piece]:
+    import asyncio  # slow to import, and seldom wanted
+
+    try:
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        pieces.close()
 
 
 def _check_memory(path: Path, n_bytes: int) -> None:
@@ -213,5 +292,5 @@ def _check_memory(path: Path, n_bytes: int) -> None:
     if n_bytes > free:
         raise NotEnoughMemory(
             f"{path}: the weights need {n_bytes / 1e9:.2f} GB, but {free / 1e9:.2f} GB are free: "
-            "choose a smaller format (weights='q8' or 'q4') or a smaller model"
+            "take a smaller model, a file of fewer bits, or weights='q8' or 'q4'"
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from rillm.engine import _engine
 from rillm.engine._engine import ROWS_PER_STEP, Cache
 from rillm.errors import ContextFull, SessionBusy, SessionClosed
 
@@ -22,12 +24,17 @@ class Session:
     ----------
     context : int
         The most positions it can hold. Memory is taken as they are reached.
+    vocab_size : int
+    surprise_limits : dict from int to (int, float)
+        mirostat's state before the token of a position, and the token before that, after which
+        alone it holds; a rewind takes it back too.
     """
 
     def __init__(self, engine, vocab_size: int, kv: str, context: int, ropes_for=None):
         self.context = context
         self._engine = engine
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
+        self.surprise_limits: dict[int, tuple[int, float]] = {}
         self._cache = Cache(engine, kv, context)
         self._tokens: list[int] = []
         self._last_logits: np.ndarray | None = None
@@ -89,6 +96,15 @@ class Session:
                 self._cache.rewind(position)
                 del self._tokens[position:]
                 self._last_logits = None
+            kept = self.surprise_limits.items()
+            self.surprise_limits = {at: limit for at, limit in kept if at <= position + 1}
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """Append ids: float32 [len(ids), vocab_size], the logits after each. Errors as above."""
+        with self._exclusively():
+            ids = self._checked(ids)
+            self._turn_for(self.position + len(ids))
+            return np.concatenate(list(self._rows(ids)))
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """Append ids and tell how likely each was.
@@ -103,16 +119,12 @@ class Session:
             ids = self._checked(ids)
             before = self._logits_at_end()
             self._turn_for(self.position + len(ids))
-            out = np.full(len(ids), np.nan, np.float32)
-            for start in range(0, len(ids), SCORE_ROWS):
-                part = ids[start : start + SCORE_ROWS]
-                rows = self._forward(part, [True] * len(part))
-                for i, logits in enumerate(rows):
-                    if before is not None:
-                        out[start + i] = _log_probability(before, part[i])
-                    before = logits
-            self._last_logits = np.array(before)
-            return out
+            scores = []
+            for logits in itertools.chain.from_iterable(self._rows(ids)):
+                known = before is not None
+                scores.append(_log_probability(before, ids[len(scores)]) if known else np.nan)
+                before = logits
+            return np.array(scores, np.float32)
 
     def close(self) -> None:
         """Free its memory now; any further use raises SessionClosed."""
@@ -143,8 +155,8 @@ class Session:
         if not ids:
             raise ValueError("there are no ids to append: give at least one")
         for i in ids:
-            if not 0 <= i < self._vocab_size:
-                raise ValueError(f"token id {i} is outside the vocabulary of {self._vocab_size}")
+            if not 0 <= i < self.vocab_size:
+                raise ValueError(f"token id {i} is outside the vocabulary of {self.vocab_size}")
         if self.position + len(ids) > self.context:
             raise ContextFull(
                 f"{len(ids)} tokens after {self.position} do not fit a context of {self.context}: "
@@ -158,6 +170,15 @@ class Session:
             return self._engine.forward(ids, self._cache, wants)
         finally:  # Ctrl-C may come before or after the step: the cache knows
             del self._tokens[self._cache.length :]
+
+    def _rows(self, ids: list[int]) -> Iterator[np.ndarray]:
+        """Append ids, SCORE_ROWS at a time: the logits after each of them."""
+        self._last_logits = None
+        for start in range(0, len(ids), SCORE_ROWS):
+            part = ids[start : start + SCORE_ROWS]
+            rows = self._forward(part, [True] * len(part))
+            yield rows
+        self._last_logits = np.array(rows[-1])
 
     def _turn_for(self, length: int) -> None:
         """Frequencies of a text of this length; if they are others, all it holds turns anew."""
@@ -197,5 +218,4 @@ class Session:
 
 
 def _log_probability(logits: np.ndarray, token: int) -> float:
-    shifted = logits.astype(np.float64) - logits.max()
-    return float(shifted[token] - np.log(np.exp(shifted).sum()))
+    return float(logits[token]) - _engine.rank(logits, 0)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,8 +44,19 @@ _LIMITS = {
 @click.option("--top-k", type=int, metavar="K", help="Sample among the K likeliest tokens.")
 @click.option("--top-p", type=float, metavar="P", help="Sample among the likeliest, P in all.")
 @click.option("--seed", type=int, metavar="SEED", help="The same seed gives the same text.")
+@click.option(
+    "--option",
+    "-o",
+    "more",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any option of the loop, such as min_p=0.05; VALUE is JSON or text.",
+)
 @click.option("--raw", is_flag=True, help="Do not put the prompt into the chat template.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, at the end.")
+@click.option("--trace", is_flag=True, help="Show each step: what could have come, what, and why.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object, at the end; a line a step too."
+)
 def command(
     prompt: str | None,
     model: str,
@@ -53,7 +64,9 @@ def command(
     kv: str,
     threads: int | None,
     raw: bool,
+    trace: bool,
     as_json: bool,
+    more: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Continue PROMPT, or the text on standard input.
@@ -63,6 +76,7 @@ def command(
     """
     from rillm.decoding.loop import collect
 
+    options |= dict(map(_named_value, more))
     _check_options(options)
     if prompt is None or prompt == "-":
         prompt = _standard_input()
@@ -70,9 +84,13 @@ def command(
         raise click.UsageError("the prompt is empty: give it as an argument or on standard input")
     with loading.load_model(model, weights, kv, threads) as loaded:
         ids = prompt_ids(loaded, prompt, raw)
-        pieces, interrupted = _show(loaded.stream(ids, **options), quiet=as_json)
+        on_step = _step_printer(as_json) if trace else None
+        stream = loaded.stream(ids, on_step=on_step, **options)
+        pieces, interrupted = _show(stream, quiet=as_json or trace)
         info = loaded.info()
     result = collect(pieces)
+    if interrupted:
+        result = replace(result, timings=stream.timings)
     if as_json:
         click.echo(json.dumps(_record(result, info)))
     if interrupted:
@@ -102,9 +120,27 @@ def _check_options(options: dict[str, Any]) -> None:
     from rillm.decoding.sampling import Sampling
 
     try:
-        Sampling.from_options({}, options)
-    except ValueError as error:
+        sampling = Sampling.from_options({}, options)
+    except (TypeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
+    if sampling.n > 1:
+        raise click.UsageError("n is for Python: this command prints one completion")
+
+
+def _named_value(option: str) -> tuple[str, Any]:
+    name, sign, value = option.partition("=")
+    if not sign:
+        raise click.UsageError(f"--option {option}: expected NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _step_printer(as_json: bool):
+    from rillm.cli.trace import block, json_line
+
+    return lambda step: click.echo(json_line(step) if as_json else block(step))
 
 
 def _standard_input() -> str:
@@ -163,9 +199,7 @@ def _record(result: Result, info: dict) -> dict[str, Any]:
         "finish": asdict(result.finish),
         "seed": result.seed,
         "timings": {
-            **asdict(timings),
-            "prefill_tokens_per_second": timings.prefill_tokens_per_second,
-            "decode_tokens_per_second": timings.decode_tokens_per_second,
+            **timings.as_dict(),
             "gigabytes_per_second": _gigabytes_per_second(result, info),
         },
         "model": info["model"],

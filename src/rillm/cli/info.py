@@ -34,6 +34,7 @@ def rows(info: dict) -> list[tuple[str, str]]:
         ("shapes", ", ".join(f"{name} {value}" for name, value in info["shapes"].items())),
         ("weights", ", ".join(f"{name} {_megabytes(info['weights'][name])}" for name in formats)),
         ("re-encoded", info["reencoded"]),
+        ("held wider", info["widened"]),
         ("KV cache", f"{info['kv']}, {info['kv_bytes_per_position']:,} bytes per position"),
         ("bytes per token", _megabytes(info["bytes_per_token"])),
         ("ISA", f"{info['isa']} (available: {', '.join(info['isa_available'])})"),

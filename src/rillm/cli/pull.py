@@ -10,7 +10,10 @@ from rillm.cli.progress import progress_bar
 @click.command("pull")
 @click.argument("name")
 def command(name: str) -> None:
-    """Fetch NAME (a known name, owner/name, owner/name:file.gguf or a URL) and print its path."""
+    """Fetch NAME and print its path.
+
+    NAME is a known name, owner/name, owner/name:file.gguf, owner/name:Q4_K_M or a URL.
+    """
     from rillm.checkpoint import hub
 
     with progress_bar() as progress:

@@ -3,76 +3,61 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import count
-from time import perf_counter
+import threading
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rillm.decoding.sampling import Sampling, sample
-from rillm.decoding.stopping import Ending, Finish
+from rillm.decoding.history import History
+from rillm.decoding.logprobs import TokenLogprob, token_logprob
+from rillm.decoding.pieces import Piece, Result, collect
+from rillm.decoding.prefill import prefill
+from rillm.decoding.sampling import Sampler, Sampling
+from rillm.decoding.stopping import Ending
 from rillm.decoding.timings import Stopwatch, Timings
+from rillm.decoding.trace import Step, explain
 from rillm.errors import ContextFull
 
-_PREFILL_SECONDS = 0.2  # a call into the engine cannot be interrupted, so it should not be longer
-_PREFILL_TOKENS = (16, 512)
+if TYPE_CHECKING:
+    from rillm.checkpoint.tokenizer import Tokenizer
+    from rillm.session import Session
+
+__all__ = ["Piece", "Result", "Stream", "collect", "stream"]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What one turn of the loop gave.
+class Stream(Iterator[Piece]):
+    """The pieces of a generation as they come; made by `stream`.
 
-    Attributes
-    ----------
-    text : str
-        Whole characters; "" when the token's text is not certain yet.
-    token_ids : tuple of int
-        The new tokens: one, or none in the only piece of an empty generation.
-    index : int
-        The index of the first of them among all new tokens.
-    finish : Finish or None
-        In the last piece: why it is the last.
-    seed : int
-        The seed in use, given or drawn.
-    timings : Timings
-        Until this piece.
+    `cancel` may be called from any thread: what is being computed ends within a step, or half a
+    second in a prompt, and the last piece says "cancelled". `close` does the same and gives no more
+    pieces.
     """
 
-    text: str
-    token_ids: tuple[int, ...]
-    index: int
-    finish: Finish | None = None
-    seed: int = 0
-    timings: Timings = field(default_factory=Timings)
+    def __init__(
+        self, pieces: Generator[Piece], cancelled: threading.Event, watch: Stopwatch
+    ) -> None:
+        self._pieces, self._cancelled, self._watch = pieces, cancelled, watch
 
+    def __next__(self) -> Piece:
+        return next(self._pieces)
 
-@dataclass(frozen=True)
-class Result:
-    """A whole generation: the pieces of a stream, joined.
+    def cancel(self) -> None:
+        self._cancelled.set()
 
-    Attributes
-    ----------
-    text : str
-        The new text only, without end tokens and stop strings.
-    token_ids : list of int
-        Every sampled token, an end token included.
-    seed : int
-        The same seed and prompt give the same tokens again.
-    timings : Timings
-    finish : Finish
-    """
-
-    text: str
-    token_ids: list[int]
-    seed: int
-    timings: Timings
-    finish: Finish
+    def close(self) -> None:
+        self.cancel()
+        try:
+            self._pieces.close()
+        except ValueError:  # another thread is inside it, and will see that it is cancelled
+            return
 
     @property
-    def finish_reason(self) -> str:
-        """ "stop", "length" or "cancelled"."""
-        return self.finish.reason
+    def timings(self) -> Timings:
+        """Until now."""
+        return self._watch.timings()
 
 
 def stream(
@@ -81,11 +66,18 @@ def stream(
     eos_token_ids: Collection[int],
     prompt_ids: Sequence[int],
     options: Sampling,
-) -> Iterator[Piece]:
+    *,
+    on_prefill: Callable[[int, int], None] | None = None,
+    on_step: Callable[[Step], None] | None = None,
+    close_session: bool = False,
+    load_seconds: float = 0.0,
+    bytes_per_token: int = 0,
+) -> Stream:
     """Append the prompt to the session and generate, a piece for each new token.
 
     The session afterwards holds the prompt and every new token but the last, which nothing has been
-    computed from yet; so it does when the iterator is closed early.
+    computed from yet; so it does when the iterator is closed early. Of several completions it holds
+    the last.
 
     Parameters
     ----------
@@ -97,11 +89,21 @@ def stream(
     prompt_ids : sequence of int
         At least one.
     options : Sampling
+    on_prefill : callable(n_done, n_total), optional
+        Called while the prompt is evaluated.
+    on_step : callable(Step), optional
+        Called with each token and why it was chosen.
+    close_session : bool
+        Close the session at the end.
+    load_seconds : float
+    bytes_per_token : int
+        For the timings.
 
     Raises
     ------
     ValueError
-        The prompt is empty. Raised by this call, as is the next.
+        The prompt is empty, or an option holds a token id outside the vocabulary. Raised by this
+        call, as is the next.
     ContextFull
         The prompt does not fit into the session's context.
     BadLogits
@@ -110,66 +112,127 @@ def stream(
     prompt_ids = list(prompt_ids)
     if not prompt_ids:
         raise ValueError("the prompt has no tokens: give at least one, such as the model's BOS")
-    room = session.context - session.position - len(prompt_ids)
-    if room < 0:
+    if len(prompt_ids) > session.context - session.position:
         raise ContextFull(
             f"the prompt has {len(prompt_ids)} tokens and the session holds {session.position}, "
             f"but the context is {session.context}: shorten the prompt or ask for a larger context"
         )
-    limit, cause = room, "context"
-    if options.max_new_tokens is not None and options.max_new_tokens <= room:
-        limit, cause = options.max_new_tokens, "max_new_tokens"
-    ending = Ending(tokenizer, eos_token_ids, options, limit, cause)
-    seed = secrets.randbits(32) if options.seed is None else options.seed
-    return _loop(session, ending, prompt_ids, options, seed)
+    end_ids = () if options.ignore_eos else eos_token_ids
+    sampler = Sampler(options, session.vocab_size, tokenizer, end_ids)
+    watch = Stopwatch(len(prompt_ids), load_seconds, bytes_per_token)
+    generation = _Generation(
+        session,
+        tokenizer,
+        eos_token_ids,
+        prompt_ids,
+        options,
+        sampler,
+        watch,
+        on_prefill,
+        on_step,
+    )
+    pieces = generation.run(session if close_session else nullcontext())
+    return Stream(pieces, generation.cancelled, watch)
 
 
-def _loop(session, ending: Ending, prompt_ids, options: Sampling, seed: int) -> Iterator[Piece]:
-    if ending.full:
-        yield Piece("", (), 0, ending.limit_reached(), seed, Timings(len(prompt_ids)))
-        return
-    watch = Stopwatch(len(prompt_ids))
-    logits = _prefill(session, prompt_ids)
-    watch.prefilled()
-    for index in count():
-        token = sample(logits, options, seed, session.position)
-        text, finish = ending.check(token)
-        yield Piece(text, (token,), index, finish, seed, watch.token())
-        if finish:
-            return
-        watch.resume()
-        logits = session.step(token)  # append the token, and forward
+@dataclass
+class _Generation:
+    """What one call of `stream` works on."""
 
+    session: Session
+    tokenizer: Tokenizer
+    eos_token_ids: Collection[int]
+    prompt_ids: list[int]
+    options: Sampling
+    sampler: Sampler
+    watch: Stopwatch
+    on_prefill: Callable[[int, int], None] | None
+    on_step: Callable[[Step], None] | None
 
-def _prefill(session, ids: list[int]) -> np.ndarray:
-    """Append all ids, in calls short enough for Ctrl-C; float32 [vocab_size], of the last."""
-    least, most = _PREFILL_TOKENS
-    size, begin = least, 0
-    while True:
-        started = perf_counter()
-        logits = session.prefill(ids[begin : begin + size])
-        begin += size
-        if begin >= len(ids):
-            return logits
-        pace = size / max(perf_counter() - started, 1e-6)
-        size = min(max(int(pace * _PREFILL_SECONDS), least), most)
+    def __post_init__(self) -> None:
+        self.history = History([*self.session.tokens, *self.prompt_ids])
+        self.seed = secrets.randbits(32) if self.options.seed is None else self.options.seed
+        self.cancelled = threading.Event()
+        self.prompt_logprobs: list[TokenLogprob | None] | None = None
 
+    def run(self, session_until_the_end) -> Generator[Piece]:
+        """The prompt once, then each completion from its end."""
+        with session_until_the_end:
+            self.watch.start()
+            logits = self.prefill()
+            for completion in range(self.options.n):
+                self.session.rewind(min(self.history.n_prompt, self.session.position))
+                self.history.forget_new()
+                yield from self.complete(completion, logits)
 
-def collect(pieces: Iterable[Piece]) -> Result:
-    """Join the pieces of one stream; without a last piece it counts as cancelled.
+    def complete(self, completion: int, logits: np.ndarray | None) -> Generator[Piece]:
+        """From the logits of the prompt: sample, check, append, forward, until the text ends."""
+        session, watch = self.session, self.watch
+        ending = self.ending()
+        first = index = session.position
+        stop = ending.interruption() or ending.limit()
+        while stop is None:
+            place = (self.seed, index, completion, self.surprise_limit(index))
+            choice = self.sampler.choose(logits, self.history, *place)  # sample
+            if self.options.mirostat_mode:
+                session.surprise_limits[index + 1] = choice.token, choice.surprise_limit
+            text, finish = ending.check(choice.token)  # check
+            watch.token(is_step=index > first)
+            piece = self.piece(text, choice.token, index - first, finish, completion, logits)
+            if self.on_step:
+                self.on_step(explain(self, logits, place, choice, piece))
+            yield piece
+            if finish:
+                return
+            watch.resume()
+            index += 1
+            self.history.append(choice.token)  # append
+            logits = session.step(choice.token)  # forward
+            stop = ending.interruption()
+        text, finish = ending.end(*stop)
+        yield self.piece(text, None, index - first, finish, completion, None)
 
-    Raises
-    ------
-    ValueError
-        There is no piece at all.
-    """
-    texts: list[str] = []
-    token_ids: list[int] = []
-    piece = None
-    for piece in pieces:
-        texts.append(piece.text)
-        token_ids += piece.token_ids
-    if piece is None:
-        raise ValueError("there are no pieces to collect")
-    finish = piece.finish or Finish("cancelled", "cancelled", None, len(token_ids) - 1)
-    return Result("".join(texts), token_ids, piece.seed, piece.timings, finish)
+    def prefill(self) -> np.ndarray | None:
+        """The logits after the prompt; None if nothing is wanted of it."""
+        check, n_logprobs = self.ending(), self.options.prompt_logprobs
+        if check.limit() and n_logprobs is None:
+            return None
+        logits, self.prompt_logprobs = prefill(
+            self.session, self.prompt_ids, n_logprobs, check.interruption, self.on_prefill
+        )
+        self.watch.prefilled()
+        return logits
+
+    def surprise_limit(self, index: int) -> float:
+        """mirostat's, of the token at `index`: steered by the ones sampled right before it."""
+        token, limit = self.session.surprise_limits.get(index, (None, 0.0))
+        same = token == self.history.tokens[-1]
+        return limit if same else self.sampler.first_surprise_limit
+
+    def ending(self) -> Ending:
+        options, room = self.options, self.session.context - self.history.n_prompt
+        limit, cause = room, "context"
+        if options.max_new_tokens is not None and options.max_new_tokens <= room:
+            limit, cause = options.max_new_tokens, "max_new_tokens"
+        deadline = None if options.max_time is None else self.watch.started + options.max_time
+        is_cancelled = self.cancelled.is_set
+        return Ending(
+            self.tokenizer, self.eos_token_ids, options, limit, cause, deadline, is_cancelled
+        )
+
+    def piece(self, text, token, index, finish, completion, logits) -> Piece:
+        logprobs = None
+        if self.options.logprobs is not None:
+            wanted = () if token is None else (token,)
+            logprobs = tuple(token_logprob(logits, each, self.options.logprobs) for each in wanted)
+        return Piece(
+            text,
+            () if token is None else (token,),
+            index,
+            finish,
+            self.seed,
+            self.watch.timings() if finish else None,
+            logprobs,
+            self.prompt_logprobs if index == 0 else None,
+            completion,
+        )

@@ -1,12 +1,23 @@
-"""When a text ends: by end token, by stop string, by length; one record says which."""
+"""When a text ends: by its own end, by a stop, by a limit, by the caller; one record says which."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from time import perf_counter
 
-from rillm.decoding.sampling import Sampling
+from rillm.decoding.options import Sampling
 from rillm.decoding.text import Detokenizer
+
+CAUSES = {  # in the order in which they are checked
+    "eos": "stop",
+    "stop_token": "stop",
+    "stop_string": "stop",
+    "max_new_tokens": "length",
+    "context": "length",
+    "max_time": "length",
+    "cancelled": "cancelled",
+}
 
 
 @dataclass(frozen=True)
@@ -16,48 +27,65 @@ class Finish:
     Attributes
     ----------
     reason : "stop", "length" or "cancelled"
-    cause : "eos", "stop_token", "stop_string", "max_new_tokens", "context" or "cancelled"
-    detail : str, int or None
-        The stop string, the id of the end token, or the number of tokens that was the limit.
+    cause : str
+        One of `CAUSES`.
+    detail : str, int, float or None
+        The stop string, the id of the end token, or the limit: tokens or seconds.
     token_index : int
         The index among the new tokens of the one that ended it; -1 when there is none.
+    character_index : int
+        Where in the text: where the stop string begins, else the text's length.
     """
 
     reason: str
     cause: str
-    detail: str | int | None
+    detail: str | int | float | None
     token_index: int
+    character_index: int
 
 
 class StopStrings:
     """Finds stop strings in a text that grows, and holds back what may yet become one.
 
     After each push the text so far is looked at; of several stop strings in it the one that starts
-    first wins, and the text ends before it.
+    first wins, of those the shortest. The text ends before it, or with `include` behind it.
+
+    Attributes
+    ----------
+    found : str or None
+    begin : int
+        Where in the text it begins.
+    n_shown : int
+        Characters shown so far.
     """
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], include: bool = False) -> None:
         self._stops = stops
+        self._include = include
         self._longest = max(map(len, stops), default=0)
         self._held = ""
         self.found: str | None = None
+        self.begin = self.n_shown = 0
 
-    def push(self, text: str, unsettled: str = "") -> str:
+    def push(self, text: str, unsettled: str = "", searching: bool = True) -> str:
         """Take more text; return what can be shown. `unsettled` is looked at, but not taken."""
         text = self._held + text
         whole = text + unsettled
-        starts = {stop: start for stop in self._stops if (start := whole.find(stop)) >= 0}
-        if starts:
-            self.found = min(starts, key=starts.__getitem__)
+        starts = [(whole.find(stop), len(stop), stop) for stop in self._stops if searching]
+        if found := min((each for each in starts if each[0] >= 0), default=None):
+            start, length, self.found = found
+            self.begin = self.n_shown + start
             self._held = ""
-            return whole[: starts[self.found]]
+            return whole[: start + length * self._include]
         certain = self._certain(text)
         self._held = text[certain:]
+        self.n_shown += certain
         return text[:certain]
 
     def flush(self) -> str:
         """The text held back, now that no more follows."""
         text, self._held = self._held, ""
+        self.n_shown += len(text)
         return text
 
     def _certain(self, text: str) -> int:
@@ -80,6 +108,10 @@ class Ending:
         The greatest number of new tokens.
     limit_cause : "max_new_tokens" or "context"
         Why that is the limit.
+    deadline : float, optional
+        By `perf_counter`, of `options.max_time`.
+    is_cancelled : callable, optional
+        Whether the caller wants no more.
     """
 
     def __init__(
@@ -89,36 +121,59 @@ class Ending:
         options: Sampling,
         limit: int,
         limit_cause: str,
+        deadline: float | None = None,
+        is_cancelled: Callable[[], bool] = bool,
     ) -> None:
         self._text = Detokenizer(tokenizer)
-        self._stops = StopStrings(options.stop)
+        self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         self._eos = frozenset(() if options.ignore_eos else eos_token_ids)
         self._stop_tokens = frozenset(options.stop_token_ids)
-        self._limit, self._limit_cause = limit, limit_cause
+        self._limit, self._limit_cause, self._least = limit, limit_cause, options.min_new_tokens
+        self._max_time, self._deadline = options.max_time, deadline
+        self._is_cancelled = is_cancelled
         self._n_tokens = 0
 
     def check(self, token: int) -> tuple[str, Finish | None]:
         """Take the next token; a token that ends the text gives none itself."""
-        index = self._n_tokens
         self._n_tokens += 1
-        text = ""
         if token in self._eos:
-            finish = Finish("stop", "eos", token, index)
-        elif token in self._stop_tokens:
-            finish = Finish("stop", "stop_token", token, index)
-        else:
-            text = self._stops.push(self._text.push(token), self._text.unsettled)
-            if self._stops.found is not None:
-                return text, Finish("stop", "stop_string", self._stops.found, index)
-            if not self.full:
-                return text, None
-            finish = self.limit_reached()
-        return text + self._stops.push(self._text.flush()) + self._stops.flush(), finish
+            return self.end("eos", token)
+        if token in self._stop_tokens:
+            return self.end("stop_token", token)
+        text = self._search(self._text.push(token), self._text.unsettled)
+        if self._stops.found is not None:
+            return text, self._stopped()
+        if (limit := self.limit() or self.lateness()) is None:
+            return text, None
+        rest, finish = self.end(*limit)
+        return text + rest, finish
 
-    @property
-    def full(self) -> bool:
-        """Whether no further token is allowed."""
-        return self._n_tokens >= self._limit
+    def limit(self) -> tuple[str, int] | None:
+        """(cause, detail) if no further token is allowed."""
+        return (self._limit_cause, self._limit) if self._n_tokens >= self._limit else None
 
-    def limit_reached(self) -> Finish:
-        return Finish("length", self._limit_cause, self._limit, self._n_tokens - 1)
+    def lateness(self) -> tuple[str, float] | None:
+        """(cause, detail) if the time is over."""
+        is_late = self._deadline is not None and perf_counter() >= self._deadline
+        return ("max_time", self._max_time) if is_late else None
+
+    def interruption(self) -> tuple[str, float | None] | None:
+        """(cause, detail) if there is no reason to compute any further."""
+        return ("cancelled", None) if self._is_cancelled() else self.lateness()
+
+    def end(self, cause: str, detail: str | int | float | None) -> tuple[str, Finish]:
+        """The text still held, and the record."""
+        text = self._search(self._text.flush())
+        if self._stops.found is not None:
+            return text, self._stopped()
+        text += self._stops.flush()
+        return text, self._finish(cause, detail, self._stops.n_shown)
+
+    def _search(self, text: str, unsettled: str = "") -> str:
+        return self._stops.push(text, unsettled, searching=self._n_tokens >= self._least)
+
+    def _stopped(self) -> Finish:
+        return self._finish("stop_string", self._stops.found, self._stops.begin)
+
+    def _finish(self, cause: str, detail: str | int | float | None, character: int) -> Finish:
+        return Finish(CAUSES[cause], cause, detail, self._n_tokens - 1, character)

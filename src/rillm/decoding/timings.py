@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
+
+PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True)
@@ -19,9 +22,15 @@ class Timings:
     time_to_first_token : float
         Seconds from the start until the first new token was there.
     decode_seconds : float
-        For the new tokens after the first, which is the prompt's own.
+        For the new tokens after the first of a completion, which is the prompt's own.
     seconds : float
         From the start until now.
+    load_seconds : float
+        What loading the model took; 0 where nobody said.
+    bytes_per_token : int
+        Of weights that a new token reads; 0 where nobody said.
+    steps : sequence of float
+        The seconds of each new token after the first of a completion.
     """
 
     n_prompt: int = 0
@@ -30,6 +39,9 @@ class Timings:
     time_to_first_token: float = 0.0
     decode_seconds: float = 0.0
     seconds: float = 0.0
+    load_seconds: float = 0.0
+    bytes_per_token: int = 0
+    steps: Sequence[float] = field(default=(), repr=False)
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -37,41 +49,76 @@ class Timings:
 
     @property
     def decode_tokens_per_second(self) -> float:
-        return _rate(self.n_generated - 1, self.decode_seconds)
+        return _rate(len(self.steps), self.decode_seconds)
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """What decoding read of the weights; the cache is not counted."""
+        return self.decode_tokens_per_second * self.bytes_per_token / 1e9
+
+    @property
+    def inter_token_seconds(self) -> dict[str, float]:
+        """p50, p90 and p99 of `steps`: the smallest that so many per cent do not exceed."""
+        ordered = sorted(self.steps)
+        places = [-(-len(ordered) * each // 100) - 1 for each in PERCENTILES]
+        return {
+            f"p{each}": ordered[place] if ordered else 0.0
+            for each, place in zip(PERCENTILES, places, strict=True)
+        }
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain numbers, the derived ones too, without the single steps."""
+        figures = asdict(self)
+        del figures["steps"]
+        derived = "prefill_tokens_per_second", "decode_tokens_per_second", "gigabytes_per_second"
+        figures |= {name: getattr(self, name) for name in derived}
+        return figures | {"inter_token_seconds": self.inter_token_seconds}
 
 
 class Stopwatch:
     """Takes the times of one generation."""
 
-    def __init__(self, n_prompt: int) -> None:
+    def __init__(self, n_prompt: int, load_seconds: float = 0.0, bytes_per_token: int = 0) -> None:
+        self._constant = {"load_seconds": load_seconds, "bytes_per_token": bytes_per_token}
         self._n_prompt = n_prompt
         self._n_generated = 0
-        self._started = self._resumed = perf_counter()
+        self._steps: list[float] = []
         self._prefill = self._first = self._decode = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Now the work begins."""
+        self.started = self._resumed = perf_counter()
 
     def prefilled(self) -> None:
         """The prompt is evaluated."""
-        self._prefill = perf_counter() - self._started
+        self._prefill = perf_counter() - self.started
 
     def resume(self) -> None:
         """The caller came back for another token."""
         self._resumed = perf_counter()
 
-    def token(self) -> Timings:
-        """One more token is there; the times until now."""
+    def token(self, is_step: bool) -> None:
+        """One more token is there; `is_step`: the model computed it after another."""
         now = perf_counter()
         self._n_generated += 1
-        if self._n_generated == 1:
-            self._first = now - self._started
-        else:
-            self._decode += now - self._resumed
+        if is_step:
+            self._steps.append(now - self._resumed)
+            self._decode += self._steps[-1]
+        elif self._n_generated == 1:
+            self._first = now - self.started
+
+    def timings(self) -> Timings:
+        """The times until now."""
         return Timings(
             self._n_prompt,
             self._n_generated,
             self._prefill,
             self._first,
             self._decode,
-            now - self._started,
+            perf_counter() - self.started,
+            **self._constant,
+            steps=tuple(self._steps),
         )
 
 

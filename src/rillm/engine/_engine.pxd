@@ -126,8 +126,29 @@ cdef extern from "rillm.h" nogil:
         uint32_t index, completion, purpose
     void philox4x32_10(const uint32_t *counter, const uint32_t *key, uint32_t *out) noexcept
     float noise_gumbel(const NoiseKey *key, uint32_t token) noexcept
-    Status sample_token(const float *logits, int32_t n, float temperature, int32_t top_k, double top_p,
-                        const NoiseKey *key, int32_t *token) noexcept
+    float noise_of_word(uint32_t word) noexcept
+    enum: SAMPLER_MIROSTAT
+    enum SamplerKind:
+        pass
+    struct SamplerStep:
+        SamplerKind kind
+        double[3] parameters
+    struct Sampler:
+        const SamplerStep *steps
+        int32_t n_steps, min_keep
+        bint wants_surprise
+    struct Choice:
+        int32_t token
+        float score
+        double surprise
+    Status sample_token(const float *logits, int32_t n, const Sampler *sampler, const NoiseKey *key,
+                        Choice *choice) noexcept
+    Status sample_many(const float *logits, int32_t n, const Sampler *sampler, const NoiseKey *key, int32_t *tokens,
+                       int32_t count) noexcept
+    Status sample_kept(const float *logits, int32_t n, const Sampler *sampler, const NoiseKey *key, int32_t *tokens,
+                       float *probabilities, int32_t *n_kept) noexcept
+    Status rank_tokens(const float *logits, int32_t n, int32_t *n_best, int32_t *tokens, double *log_total) noexcept
+    void suffix_matches(const int32_t *ids, int32_t n, int32_t *lengths) noexcept
 
     double exact_sin(double radians) noexcept
     double exact_cos(double radians) noexcept
