@@ -9,7 +9,7 @@ struct Registers { uint32_t eax, ebx, ecx, edx; };
 static struct Registers cpuid(uint32_t leaf, uint32_t subleaf)
 {
     struct Registers r = { 0, 0, 0, 0 };
-    if (__get_cpuid_max(leaf & 0x80000000, NULL) >= leaf)
+    if ((uint32_t)__get_cpuid_max(leaf & 0x80000000, NULL) >= leaf)
         __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
     return r;
 }
