@@ -13,11 +13,17 @@ struct Fit {
     uint8_t q[GROUP];
 };
 
+static bool is_finite_f16(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+
 static void encode(struct Fit *fit, const float *x, int n, float scale, float minimum, float low, float high,
                    int offset)
 {
     fit->scale = f16_from_f32(scale);
     fit->minimum = f16_from_f32(minimum);
+    if (!is_finite_f16(fit->scale) || !is_finite_f16(fit->minimum)) {   /* quantize_row refuses it */
+        fit->error = FLT_MAX;
+        return;
+    }
     scale = f32_from_f16(fit->scale);
     minimum = f32_from_f16(fit->minimum);
     fit->error = 0.0f;
@@ -74,8 +80,6 @@ static void fit_q4m(struct Fit *best, const float *x, int n, float low, float hi
             *best = fit;
     }
 }
-
-static bool is_finite_f16(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
 bool quantize_row(const struct Format *format, const float *x, int32_t n_columns, struct Codes codes)
 {
