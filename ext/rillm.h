@@ -308,7 +308,7 @@ void suffix_matches(const int32_t *ids, int32_t n, int32_t *lengths);
 
 /* ---- floats -------------------------------------------------------------------------------------- */
 
-double exact_sin(double radians), exact_cos(double radians); /* the same bits everywhere; |x| < 2^30 */
+double exact_sin(double radians), exact_cos(double radians); /* the same bits everywhere; |x| < 2^20 */
 float f32_from_f16(uint16_t half);
 uint16_t f16_from_f32(float value);
 

@@ -6,6 +6,7 @@
 #define ALL(f) { f, f, f, f, f, f, f, f, f }
 #define MIXED                                                                                                          \
     { FORMAT_Q4M, FORMAT_Q8, FORMAT_F16, FORMAT_Q4, FORMAT_F32, FORMAT_Q8, FORMAT_BF16, FORMAT_Q4M, FORMAT_Q8 }
+/* clang-format off */
 const struct Shape shapes[N_SHAPES] = {
     { "f32", 72, 2, 4, 2, 16, 88, 70, ALL(FORMAT_F32), KV_F32, 140, .n_ropes = 1 },
     { "f16", 48, 2, 3, 3, 24, 40, 33, ALL(FORMAT_F16), KV_F16, 80, .n_ropes = 1, .has_biases = true },
@@ -18,18 +19,19 @@ const struct Shape shapes[N_SHAPES] = {
     /* as in Gemma 2: windows, caps, norms before and after and of each head */
     { "window", 64, 3, 4, 2, 80, 48, 40, ALL(FORMAT_Q8), KV_F16, 140, .n_ropes = 2, .window = 21, .softcap = 3.0f,
       .has_post_norms = true, .has_qk_norms = true, .activation = ACTIVATION_GELU_TANH, .scale = 1.25f },
-    /* as in GPT-NeoX: attention and MLP side by side, layer norms, no gate, part of a head turned */
+    /* as in GPT-NeoX: attention and MLP side by side, layer norms (of heads too, after turning a part), no gate */
     { "parallel", 48, 2, 3, 3, 24, 40, 33, ALL(FORMAT_Q4), KV_F32, 80, .n_ropes = 1, .n_pairs = 4, .norm = NORM_LAYER,
-      .is_parallel = true, .has_no_gate = true, .has_biases = true, .activation = ACTIVATION_GELU },
+      .is_parallel = true, .has_qk_norms = true, .norms_after_rope = true, .has_no_gate = true, .has_biases = true,
+      .activation = ACTIVATION_GELU },
     /* as in OLMo 2: norms after only, one over all heads, q, k, v clipped */
     { "whole", 72, 2, 4, 2, 24, 56, 50, ALL(FORMAT_F16), KV_F16, 80, .n_ropes = 1, .has_no_pre_norms = true,
       .has_post_norms = true, .has_qk_norms = true, .norms_whole_qk = true, .clip = 1.5f,
       .activation = ACTIVATION_XIELU },
-    /* as in GPT-2: learned positions and none turned; and norms of heads after turning would come here */
+    /* as in GPT-2: learned positions and none turned */
     { "learned", 40, 2, 2, 2, 32, 48, 30, ALL(FORMAT_Q8), KV_F16, 80, .norm = NORM_LAYER, .has_learned_positions = true,
-      .has_no_gate = true, .has_qk_norms = true, .norms_after_rope = true, .has_biases = true,
-      .activation = ACTIVATION_RELU2 },
+      .has_no_gate = true, .has_biases = true, .activation = ACTIVATION_RELU2 },
 };
+/* clang-format on */
 
 void *keep(struct Model *model, void *memory)
 {
