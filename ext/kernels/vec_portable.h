@@ -61,5 +61,4 @@ static inline float vec_largest(f32x16 a)
             a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
     return a.lane[0];
 }
-static inline float scalar_fma(float a, float b, float c) { return fma_f32(a, b, c); }
 static inline void prefetch_line(const void *p) { (void)p; }

@@ -54,7 +54,6 @@ static inline float fma_f32(float a, float b, float c)
     return (float)f64_of_bits(bits);
 }
 
-/* exp(x) in float for one number, by the same steps as the vectors' (kernels/exp.inc). */
 double log_f64(double x);      /* natural logarithm of a normal positive double, error < 1e-14 relative */
 
 struct FloatEnvironment { uint64_t control; };

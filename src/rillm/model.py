@@ -56,7 +56,7 @@ class Model:
         self.vocab_size = config.vocab_size
         self.chat_template = checkpoint.chat_template
         self.checkpoint_generation = checkpoint.generation
-        self._source, self._skipped, self._asked = checkpoint.path, checkpoint.skipped, weights
+        self._source, self._skipped = checkpoint.path, checkpoint.skipped
         self._reencoded, self._widened = layout.reencoded(), layout.widened()
         self._checkpoint = checkpoint
 
