@@ -14,6 +14,7 @@ enum {
     BLOCK_POSITIONS = 128,/* positions that attention reduces on their own before merging */
     PAGE_POSITIONS = 256, /* positions of a cache page */
     PAGE_BLOCKS = PAGE_POSITIONS / BLOCK_POSITIONS,
+    POSITIONS_AT_MOST = INT32_MAX - PAGE_POSITIONS,
     LINE_BYTES = 64,
     MAX_THREADS = 256,
     MAX_ROWS = 512,       /* rows of one step */
@@ -27,6 +28,7 @@ enum Status {
     STATUS_BAD_TOKEN,
     STATUS_BAD_POSITION,  /* rows of a cache must continue it, one position each */
     STATUS_CONTEXT_FULL,
+    STATUS_NOT_HELD,      /* what a row at that position would see has left its ring */
     STATUS_BAD_ARGUMENT,
     STATUS_NO_THREAD,     /* the system refused a thread */
     STATUS_BAD_LOGITS,    /* NaN, +inf, or nothing finite */
@@ -216,16 +218,47 @@ void arena_unmap(struct Arena *arena);
 
 enum KvFormat { KV_F32, KV_F16, KV_Q8, N_KV_FORMATS }; /* q8: int8, one scale a head and position */
 size_t kv_block_bytes(enum KvFormat format, int32_t head_width);
+
+enum ContextPolicy {
+    CONTEXT_STOP,             /* length positions, and no more */
+    CONTEXT_SLIDE,            /* then each row sees the first n_keep and the last length − n_keep, its own included */
+    CONTEXT_SINK,             /* the same, those n_keep as near as if nothing lay between */
+};
+struct Context {
+    int32_t length;           /* the most positions that a row sees */
+    enum ContextPolicy policy;
+    int32_t n_keep;           /* less than length */
+    int32_t limit;            /* positions are below it; 0: as many as there can be */
+};
+
 struct Cache;
-enum Status cache_create(struct Cache **cache, const struct Plan *plan, enum KvFormat format, int32_t context);
+enum Status cache_create(struct Cache **cache, const struct Plan *plan, enum KvFormat format,
+                         const struct Context *context);
 void cache_destroy(struct Cache *cache);
 int32_t cache_length(const struct Cache *cache);
-enum Status cache_rewind(struct Cache *cache, int32_t length);
-enum Status cache_commit(struct Cache *cache, const int32_t *path, int32_t n); /* accepted DRAFT rows */
-size_t cache_bytes(const struct Cache *cache);
+enum Status cache_rewind(struct Cache *cache, int32_t length); /* STATUS_NOT_HELD: nothing has changed */
+int32_t cache_earliest(const struct Cache *cache); /* from there to the length, all can be rewound to; so can 0 */
+/* The last step's drafts that come true: the first n of their chain, path[i] = i. */
+enum Status cache_commit(struct Cache *cache, const int32_t *path, int32_t n);
+size_t cache_bytes(const struct Cache *cache, bool shared_only); /* shared: with another cache, or held by a page */
 /* Frequencies of this cache instead of the plan's, [n_ropes]; keys already stored keep their turn. */
 void cache_set_ropes(struct Cache *cache, const struct Rope *ropes);
-void cache_fill_unseen(struct Cache *cache, uint8_t byte); /* for tests: overwrites every slot past the length */
+void cache_fill_unseen(struct Cache *cache, uint8_t byte); /* for tests: every slot past the length that is its own */
+
+/* Pages: PAGE_POSITIONS positions of the layers of a ring. Caches of one plan, format and text may share them; one that
+   writes where others read takes a copy. */
+struct Page;
+enum Status page_create(struct Page **page, size_t n_bytes);
+struct Page *page_retain(struct Page *page);
+void page_release(struct Page *page);
+uint8_t *page_data(struct Page *page);
+int32_t cache_rings(const struct Cache *cache);
+size_t cache_page_bytes(const struct Cache *cache, int32_t ring);
+struct Page *cache_page(const struct Cache *cache, int32_t ring, int32_t page); /* NULL: not held */
+bool cache_copy_page(const struct Cache *cache, int32_t ring, int32_t page, uint8_t *out); /* past the length: zeros */
+bool cache_needs(const struct Cache *cache, int32_t ring, int32_t length, int32_t page); /* to go on at length */
+void cache_adopt(struct Cache *cache, int32_t ring, int32_t number, struct Page *page);
+enum Status cache_resume(struct Cache *cache, int32_t length); /* after adopting all that it needs */
 
 /* ---- engine ----------------------------------------------------------------------------------- */
 
@@ -266,31 +299,31 @@ void noise_words(const struct NoiseKey *key, uint32_t block, uint32_t words[4]);
 float noise_of_word(uint32_t word);
 float noise_gumbel(const struct NoiseKey *key, uint32_t token);
 
-enum SamplerKind {         /* parameters */
-                   SAMPLER_TEMPERATURE,   /* temperature (0: the largest logit alone), range, exponent */
-                   SAMPLER_TOP_K,         /* k */
-                   SAMPLER_TOP_P,         /* mass */
-                   SAMPLER_MIN_P,         /* share of the largest probability */
-                   SAMPLER_TYPICAL_P,     /* mass */
+enum SamplerKind { /* parameters */
+                   SAMPLER_TEMPERATURE, /* temperature (0: the largest logit alone), range, exponent */
+                   SAMPLER_TOP_K, /* k */
+                   SAMPLER_TOP_P, /* mass */
+                   SAMPLER_MIN_P, /* share of the largest probability */
+                   SAMPLER_TYPICAL_P, /* mass */
                    SAMPLER_EPSILON_CUTOFF,
                    SAMPLER_ETA_CUTOFF,
-                   SAMPLER_TOP_N_SIGMA,   /* standard deviations */
-                   SAMPLER_XTC,           /* probability, threshold */
-                   SAMPLER_MIROSTAT,      /* greatest surprise, in bits */
+                   SAMPLER_TOP_N_SIGMA, /* standard deviations */
+                   SAMPLER_XTC, /* probability, threshold */
+                   SAMPLER_MIROSTAT, /* greatest surprise, in bits */
 };
 struct SamplerStep {
     enum SamplerKind kind;
     double parameters[3];
 };
 struct Sampler {
-    const struct SamplerStep *steps;  /* [n_steps], in order */
-    int32_t n_steps, min_keep;        /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
+    const struct SamplerStep *steps; /* [n_steps], in order */
+    int32_t n_steps, min_keep; /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
     bool wants_surprise;
 };
 struct Choice {
     int32_t token;
-    float score;       /* (logit − max) / temperature + noise: the largest among the kept, ties to the lower id */
-    double surprise;   /* −log2 of its probability among the kept, if wanted */
+    float score; /* (logit − max) / temperature + noise: the largest among the kept, ties to the lower id */
+    double surprise; /* −log2 of its probability among the kept, if wanted */
 };
 enum Status sample_token(const float *logits, int32_t n, const struct Sampler *sampler, const struct NoiseKey *key,
                          struct Choice *choice);
@@ -308,7 +341,7 @@ void suffix_matches(const int32_t *ids, int32_t n, int32_t *lengths);
 
 /* ---- floats -------------------------------------------------------------------------------------- */
 
-double exact_sin(double radians), exact_cos(double radians); /* the same bits everywhere; |x| < 2^20 */
+double exact_sin(double radians), exact_cos(double radians); /* the same bits everywhere; |x| < 2^31 */
 float f32_from_f16(uint16_t half);
 uint16_t f16_from_f32(float value);
 

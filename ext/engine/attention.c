@@ -21,20 +21,21 @@ static void scale_by_position(const struct Plan *plan, int32_t position, float *
         query[i] *= factor;
 }
 
-static void turn(struct Worker worker, const struct Layer *layer, int32_t r, float *head)
+/* `turned` is a row of the cosines: r itself, or n_rows + r for where a sink policy puts it. */
+static void turn(struct Worker worker, const struct Layer *layer, int32_t turned, float *head)
 {
     struct Engine *engine = worker.engine;
     if (layer->rope < 0)
         return;
-    int32_t row = r * engine->plan->n_ropes + layer->rope;
+    int32_t row = turned * engine->plan->n_ropes + layer->rope;
     engine->kernels->rope_half(head, row_of(engine->buffers.cosines, row, engine->rope_stride),
                                row_of(engine->buffers.sines, row, engine->rope_stride),
                                engine->plan->ropes[layer->rope].n_pairs);
 }
 
 /* A head of q or k: projected → normed and turned, in the order the layer asks for. */
-static void finish_head(struct Worker worker, const struct Layer *layer, int32_t r, int32_t h, const float *projected,
-                        float *out)
+static void finish_head(struct Worker worker, const struct Layer *layer, int32_t turned, int32_t h,
+                        const float *projected, float *out)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
@@ -43,23 +44,33 @@ static void finish_head(struct Worker worker, const struct Layer *layer, int32_t
     struct Norm norm = h < plan->n_heads ? layer->q_norm : layer->k_norm;
     if (norm.kind == NORM_NONE) {
         memcpy(out, projected + h * width, (size_t)width * sizeof *out);
-        turn(worker, layer, r, out);
+        turn(worker, layer, turned, out);
     } else if (layer->norms_whole_qk) {
         float *whole = row_of(engine->buffers.normed, worker.index, engine->projected_stride);
         apply_norm(worker, &norm, projected + (h - own) * width, n_heads * width, n_heads * plan->head_dim, whole);
         memcpy(out, whole + own * width, (size_t)width * sizeof *out);
-        turn(worker, layer, r, out);
+        turn(worker, layer, turned, out);
     } else {
         float head[MAX_HEAD_DIM];
         norm.weight += own * width;
         norm.bias = norm.bias ? norm.bias + own * width : NULL;
         memcpy(head, projected + h * width, (size_t)width * sizeof *head);
         if (layer->norms_after_rope)
-            turn(worker, layer, r, head);
+            turn(worker, layer, turned, head);
         apply_norm(worker, &norm, head, width, plan->head_dim, out);
         if (!layer->norms_after_rope)
-            turn(worker, layer, r, out);
+            turn(worker, layer, turned, out);
     }
+}
+
+static void finish_query(struct Worker worker, const struct Layer *layer, int32_t r, int32_t turned, int32_t h,
+                         int32_t position)
+{
+    struct Engine *engine = worker.engine;
+    const int32_t width = engine->head_width;
+    float *query = row_of(engine->buffers.queries, turned, engine->plan->n_heads * width) + h * width;
+    finish_head(worker, layer, turned, h, row_of(engine->buffers.projected, r, engine->projected_stride), query);
+    scale_by_position(engine->plan, position, query, width);
 }
 
 void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
@@ -81,9 +92,10 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
             const struct Row *row = &engine->step.rows[r];
             const float *projected = row_of(buffers->projected, r, engine->projected_stride);
             if (h < plan->n_heads) {
-                float *query = row_of(buffers->queries, r, plan->n_heads * width) + h * width;
-                finish_head(worker, layer, r, h, projected, query);
-                scale_by_position(plan, row->position, query, width);
+                int32_t nearer = cache_nearer_position(row->cache, row->position);
+                finish_query(worker, layer, r, r, h, nearer < 0 ? row->position : nearer);
+                if (nearer >= 0)
+                    finish_query(worker, layer, r, engine->step.n_rows + r, h, nearer);
                 continue;
             }
             const bool is_key = h < plan->n_heads + plan->n_kv_heads;
@@ -99,32 +111,32 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
 
 /* ---- attention ------------------------------------------------------------------------------------------ */
 
-static int32_t first_seen(const struct Layer *layer, const struct Row *row)
+static struct Sight sight_of(struct Worker worker, int32_t l, int32_t r)
 {
-    return layer->window && row->position >= layer->window ? row->position - layer->window + 1 : 0;
+    const struct Row *row = &worker.engine->step.rows[r];
+    return cache_sight(row->cache, l, row->position);
 }
 
-static int32_t first_block(const struct Layer *layer, const struct Row *row)
+static int32_t n_blocks(struct Worker worker, int32_t l, int32_t r)
 {
-    return first_seen(layer, row) / BLOCK_POSITIONS;
+    return sight_blocks(sight_of(worker, l, r), worker.engine->step.rows[r].position);
 }
 
-static int32_t n_blocks(const struct Layer *layer, const struct Row *row)
-{
-    return row->position / BLOCK_POSITIONS + 1 - first_block(layer, row);
-}
-
-/* Block `block` of those the row sees, counted from its first. */
+/* Block `block` of those the row sees: first the kept ones, then from its first to its own position. */
 static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_head, int32_t block, float *partials)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
     const struct Row *row = &engine->step.rows[r];
-    block += first_block(&plan->layers[l], row);
-    int32_t from = first_seen(&plan->layers[l], row) - block * BLOCK_POSITIONS;
-    int32_t to = row->position + 1 - block * BLOCK_POSITIONS;
+    const struct Sight sight = sight_of(worker, l, r);
+    const int32_t n_kept = sight_kept_blocks(sight);
+    const bool is_kept = block < n_kept, is_nearer = is_kept && cache_nearer_position(row->cache, row->position) >= 0;
+    if (!is_kept)
+        block += sight.first / BLOCK_POSITIONS - n_kept;
+    int32_t from = (is_kept ? 0 : sight.first) - block * BLOCK_POSITIONS;
+    int32_t to = (is_kept ? sight.kept : row->position + 1) - block * BLOCK_POSITIONS;
     attend_block_fn *attend = kernels_attend_block(engine->kernels, row->cache->format);
-    attend(row_of(engine->buffers.queries, r, plan->n_heads * engine->head_width)
+    attend(row_of(engine->buffers.queries, is_nearer ? engine->step.n_rows + r : r, plan->n_heads * engine->head_width)
                + kv_head * engine->group * engine->head_width,
            engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block), from > 0 ? from : 0,
            to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS, plan->layers[l].attention_scale, plan->attention_softcap,
@@ -156,18 +168,17 @@ void stage_attend(struct Worker worker, int32_t l)
 {
     struct Engine *engine = worker.engine;
     const struct Step *step = &engine->step;
-    const struct Layer *layer = &engine->plan->layers[l];
     const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->n_threads;
     const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
     if (step->n_rows <= TILE_ROWS) {
         int32_t n_tasks = 0, task = 0;
         for (int32_t r = 0; r < step->n_rows; r++)
-            n_tasks += n_blocks(layer, &step->rows[r]) * n_kv_heads;
+            n_tasks += n_blocks(worker, l, r) * n_kv_heads;
         int32_t first = (int32_t)((int64_t)n_tasks * worker.index / n_threads);
         int32_t last = (int32_t)((int64_t)n_tasks * (worker.index + 1) / n_threads);
         for (int32_t r = 0; r < step->n_rows; r++)
             for (int32_t h = 0; h < n_kv_heads; h++)
-                for (int32_t b = 0; b < n_blocks(layer, &step->rows[r]); b++, task++)
+                for (int32_t b = 0; b < n_blocks(worker, l, r); b++, task++)
                     if (task >= first && task < last)
                         attend_block(worker, l, r, h, b, engine->buffers.partials + (size_t)task * size);
         return;
@@ -176,7 +187,7 @@ void stage_attend(struct Worker worker, int32_t l)
     for (int32_t task = worker.index; task < step->n_rows * n_kv_heads; task += n_threads) {
         int32_t r = task / n_kv_heads, h = task % n_kv_heads;
         attend_block(worker, l, r, h, 0, sum);
-        for (int32_t b = 1; b < n_blocks(layer, &step->rows[r]); b++) {
+        for (int32_t b = 1; b < n_blocks(worker, l, r); b++) {
             attend_block(worker, l, r, h, b, partials);
             merge(worker, sum, partials);
         }
@@ -189,6 +200,7 @@ static void fill_attended(struct Worker worker, int32_t row, const void *of_laye
     struct Engine *engine = worker.engine;
     const struct Step *step = &engine->step;
     const struct Layer *layer = of_layer;
+    const int32_t l = (int32_t)(layer - engine->plan->layers);
     const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
     if (step->n_rows > TILE_ROWS) {
         memcpy(values, row_of(engine->buffers.attended, row, engine->attended_stride),
@@ -197,12 +209,12 @@ static void fill_attended(struct Worker worker, int32_t row, const void *of_laye
     }
     float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = engine->buffers.partials;
     for (int32_t r = 0; r < row; r++)
-        partials += (size_t)(n_blocks(layer, &step->rows[r]) * engine->plan->n_kv_heads) * size;
+        partials += (size_t)(n_blocks(worker, l, r) * engine->plan->n_kv_heads) * size;
     for (int32_t h = 0; h < engine->plan->n_kv_heads; h++) {
         memcpy(sum, partials, size * sizeof *sum);
-        for (int32_t b = 1; b < n_blocks(layer, &step->rows[row]); b++)
+        for (int32_t b = 1; b < n_blocks(worker, l, row); b++)
             merge(worker, sum, partials + (size_t)b * size);
-        partials += (size_t)n_blocks(layer, &step->rows[row]) * size;
+        partials += (size_t)n_blocks(worker, l, row) * size;
         finish(worker, sum, h, values);
     }
 }

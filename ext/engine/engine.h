@@ -16,11 +16,12 @@ struct Step {
 struct Buffers {
     float *x;                 /* [n_rows, dim_stride]: the residual stream */
     float *projected;         /* [n_rows, projected_stride]: q, k, v of all heads; later what is added to x */
-    float *queries;           /* [n_rows, n_heads, head_width]: normed and turned */
+    float *queries;           /* [2, n_rows, n_heads, head_width]: normed and turned; then as those see them that a
+                                 sink policy keeps, where it brings them nearer */
     float *normed;            /* [n_threads, projected_stride]: a vector on its way, each worker's own */
     float *hidden;            /* [n_rows, hidden_stride]: silu(gate) · up */
     float *attended;          /* [n_rows, attended_stride] */
-    float *cosines, *sines;   /* [n_rows, n_ropes, rope_stride] */
+    float *cosines, *sines;   /* [2, n_rows, n_ropes, rope_stride]: as queries */
     float *partials;          /* [n_tasks, group, LANES + head_width]: a task is (row, kv head, block) */
     float *accumulators;      /* [n_threads, 2, group, LANES + head_width] */
     struct Activation shared; /* [n_rows]: what a matrix reads, dealt out over the workers */

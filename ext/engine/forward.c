@@ -44,7 +44,7 @@ static void forward_worker(void *engine, int32_t index)
     floats_leave(previous);
 }
 
-/* Rows of a cache must continue it one by one; what only later versions do is refused here, once. */
+/* Rows of a cache must continue it one by one, drafts last; what only later versions do is refused here, once. */
 static enum Status check_rows(struct Engine *engine, const struct Row *rows, int32_t n_rows)
 {
     struct Step *step = &engine->step;
@@ -52,20 +52,24 @@ static enum Status check_rows(struct Engine *engine, const struct Row *rows, int
     for (int32_t r = 0; r < n_rows; r++) {
         rows[r].cache->next_position = rows[r].cache->length;
         rows[r].cache->last_row = -1;
+        rows[r].cache->n_rows_drafted = 0;
     }
     for (int32_t r = 0; r < n_rows; r++) {
         const struct Row *row = &rows[r];
         struct Cache *cache = row->cache;
-        if (row->input || row->adapter || (row->flags & ~WANTS_LOGITS) || row->parent != cache->last_row)
+        const bool is_draft = row->flags & DRAFT;
+        if (row->input || row->adapter || (row->flags & ~(WANTS_LOGITS | DRAFT)) || row->parent != cache->last_row
+            || (cache->n_rows_drafted && !is_draft))
             return STATUS_UNSUPPORTED;
         if (row->token < 0 || row->token >= engine->plan->vocab_size)
             return STATUS_BAD_TOKEN;
         if (row->position != cache->next_position)
             return STATUS_BAD_POSITION;
-        if (row->position >= cache->context)
+        if (row->position >= cache->context.limit)
             return STATUS_CONTEXT_FULL;
         cache->next_position++;
         cache->last_row = r;
+        cache->n_rows_drafted += is_draft;
         if (row->flags & WANTS_LOGITS)
             step->wanted[step->n_wanted++] = r;
     }
@@ -78,18 +82,22 @@ static enum Status take_step(struct Engine *engine, const struct Row *rows, int3
     enum Status status = check_rows(engine, rows, n_rows);
     for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++) {
         status = cache_reserve(rows[r].cache, rows[r].position + 1);
-        n_tasks += (rows[r].position / BLOCK_POSITIONS + 1) * engine->plan->n_kv_heads; /* where nothing slides */
+        if (n_rows <= TILE_ROWS)
+            n_tasks += cache_blocks_at_most(rows[r].cache, rows[r].position) * engine->plan->n_kv_heads;
     }
     if (status == STATUS_OK)
-        status = buffers_reserve(engine, n_rows, n_rows <= TILE_ROWS ? n_tasks : 0);
+        status = buffers_reserve(engine, n_rows, n_tasks);
     if (status != STATUS_OK)
         return status;
     engine->step.rows = rows;
     engine->step.n_rows = n_rows;
     engine->step.logits = logits;
     status = pool_run(engine->pool, forward_worker, engine);
-    for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++)
-        rows[r].cache->length = rows[r].position + 1;
+    for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++) {
+        struct Cache *cache = rows[r].cache;
+        cache->length = cache->next_position - cache->n_rows_drafted;
+        cache->n_drafted = cache->n_rows_drafted;
+    }
     return status;
 }
 

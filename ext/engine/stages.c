@@ -202,6 +202,24 @@ static void table_row(const struct Matrix *table, int32_t row, float *out)
                table->n_columns, out);
 }
 
+/* An angle is a float product, as transformers has it; but not where a sink policy goes on for ever: only differences
+   count there, and floats would blur them. */
+static void turn_table(struct Engine *engine, const struct Cache *cache, int32_t position, int32_t row)
+{
+    const bool is_endless = cache_nearer_position(cache, position) >= 0;
+    for (int32_t k = 0; k < engine->plan->n_ropes; k++) {
+        const struct Rope *rope = &cache->ropes[k];
+        float *cosines = row_of(engine->buffers.cosines, row * engine->plan->n_ropes + k, engine->rope_stride);
+        float *sines = row_of(engine->buffers.sines, row * engine->plan->n_ropes + k, engine->rope_stride);
+        for (int32_t i = 0; i < rope->n_pairs; i++) {
+            float product = (float)position * rope->inverse_frequencies[i];
+            double angle = is_endless ? (double)position * (double)rope->inverse_frequencies[i] : product;
+            cosines[i] = (float)exact_cos(angle) * rope->amplitude;
+            sines[i] = (float)exact_sin(angle) * rope->amplitude;
+        }
+    }
+}
+
 void stage_embed(struct Worker worker)
 {
     struct Engine *engine = worker.engine;
@@ -218,15 +236,9 @@ void stage_embed(struct Worker worker)
             table_row(&plan->positions, row->position, learned);
             engine->kernels->add(x, learned, round_up(plan->dim, LANES));
         }
-        for (int32_t k = 0; k < plan->n_ropes; k++) {
-            const struct Rope *rope = &row->cache->ropes[k];
-            float *cosines = row_of(buffers->cosines, r * plan->n_ropes + k, engine->rope_stride);
-            float *sines = row_of(buffers->sines, r * plan->n_ropes + k, engine->rope_stride);
-            for (int32_t i = 0; i < rope->n_pairs; i++) {
-                float angle = (float)row->position * rope->inverse_frequencies[i];
-                cosines[i] = (float)exact_cos(angle) * rope->amplitude;
-                sines[i] = (float)exact_sin(angle) * rope->amplitude;
-            }
-        }
+        int32_t nearer = cache_nearer_position(row->cache, row->position);
+        turn_table(engine, row->cache, row->position, r);
+        if (nearer >= 0)
+            turn_table(engine, row->cache, nearer, engine->step.n_rows + r);
     }
 }

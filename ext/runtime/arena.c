@@ -1,8 +1,10 @@
-/* Memory for weights and KV: anonymous, 2 MiB-aligned, in huge pages where the system grants them. */
+/* Memory for weights and KV: anonymous, 2 MiB-aligned, in huge pages where the system grants them; what is left over
+   at the end lies in small ones. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "../rillm.h"
 
@@ -11,7 +13,8 @@ enum { HUGE_PAGE_BYTES = 2 << 20 };
 enum Status arena_map(struct Arena *arena, size_t n_bytes)
 {
     *arena = (struct Arena){ 0 };
-    size_t rounded = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    const size_t small_page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t rounded = (n_bytes + small_page - 1) / small_page * small_page;
     if (rounded < n_bytes || rounded + HUGE_PAGE_BYTES < rounded)
         return STATUS_NO_MEMORY;
     uint8_t *mapped = mmap(NULL, rounded + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -67,12 +67,15 @@ double log_f64(double x)
     return exponent * 0.6931471805599453 + 2.0 * s * series;
 }
 
-/* x − n·π/2 in three parts of 33 bits, then Taylor's series on [−π/4, π/4]. */
+/* x − n·π/2 in three parts of 33 bits, then Taylor's series on [−π/4, π/4]. Large n are taken in two pieces, so that
+   each times the first part is exact. */
 static double sin_of_quadrant(double x, int quadrant)
 {
     double n = x * 0.6366197723675814;
     n = (n + 6755399441055744.0) - 6755399441055744.0;
-    double r = x - n * 1.57079632673412561417;
+    double far = (double)((int64_t)n / (1 << 20) * (1 << 20));
+    double r = x - far * 1.57079632673412561417;
+    r -= (n - far) * 1.57079632673412561417;
     r -= n * 6.07710050630396597660e-11;
     r -= n * 2.02226624879595063154e-21;
     int64_t which = ((int64_t)n + quadrant) & 3;

@@ -9,7 +9,8 @@ static void expect(struct Model *model, struct Text *text)
     struct Cache *cache;
     text->expected = keep(model, line_alloc((size_t)(text->n_tokens * model->vocab_stride) * sizeof(float)));
     if (engine_create(&engine, &model->plan, isas[0], 1) != STATUS_OK
-        || cache_create(&cache, &model->plan, model->shape->kv, text->n_tokens) != STATUS_OK)
+        || cache_create(&cache, &model->plan, model->shape->kv, &(struct Context){ .length = text->n_tokens })
+            != STATUS_OK)
         abort();
     for (int32_t t = 0; t < text->n_tokens; t++) {
         struct Row row = { cache, t, text->tokens[t], -1, NULL, 0, WANTS_LOGITS };

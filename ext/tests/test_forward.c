@@ -17,7 +17,9 @@ static struct Engine *engine_of(struct Model *model, const struct Kernels *kerne
 static struct Cache *cache_of(struct Model *model)
 {
     struct Cache *cache = NULL;
-    if (!CHECK(cache_create(&cache, &model->plan, model->shape->kv, TOKENS_AT_MOST) == STATUS_OK, "cache"))
+    if (!CHECK(cache_create(&cache, &model->plan, model->shape->kv, &(struct Context){ .length = TOKENS_AT_MOST })
+                   == STATUS_OK,
+               "cache"))
         abort();
     return cache;
 }
@@ -79,6 +81,32 @@ static void rewind_and_go_on(struct Model *model, struct Engine *engine, struct 
     free(logits);
 }
 
+/* A chain of drafts of which some come true: its rows have the logits of plain steps, and so has what follows. */
+static void draft_and_go_on(struct Model *model, struct Engine *engine, struct Cache *cache)
+{
+    const struct Text *text = &model->texts[0];
+    const size_t stride = (size_t)model->vocab_stride;
+    struct Random random = random_named("draft", 0);
+    float *logits = line_alloc(stride * 12 * sizeof *logits);
+    int32_t path[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
+    CHECK(cache_rewind(cache, 0) == STATUS_OK, "to the start");
+    for (int32_t turn = 0; turn < 12 && cache_length(cache) + 14 < text->n_tokens; turn++) {
+        int32_t at = cache_length(cache), n = random_between(&random, 2, 12), n_true = random_below(&random, n);
+        struct Row rows[12];
+        for (int32_t i = 0; i < n; i++) /* the first row is no draft; those after it are, and go astray after n_true */
+            rows[i] = (struct Row){ cache, at + i, i <= n_true ? text->tokens[at + i] : 1, i - 1,
+                                    NULL,  0,      i ? WANTS_LOGITS | DRAFT : WANTS_LOGITS };
+        bool equal = engine_forward(engine, rows, n, logits) == STATUS_OK && cache_length(cache) == at + 1;
+        for (int32_t i = 0; equal && i <= n_true; i++)
+            equal = all_same_bits(logits + (size_t)i * stride, text->expected + (size_t)(at + i) * stride, stride);
+        CHECK(equal && cache_commit(cache, path, n_true) == STATUS_OK, "%d drafts at %d, %d true", n - 1, at, n_true);
+        if (turn % 2)
+            cache_fill_unseen(cache, 0xff);
+        goes_on(model, engine, cache, 1, "after drafts");
+    }
+    free(logits);
+}
+
 /* The caller's rounding mode and subnormals are its own: nothing is read from them and they come back as they were. */
 static void odd_float_states(struct Model *model, const struct Kernels *kernels, int32_t n_threads)
 {
@@ -108,6 +136,7 @@ static void hold_contract(struct Model *model, const struct Kernels *kernels, in
     read_text(model, engine, caches[0], chunk, what);
     read_text(model, engine, caches[0], 0, what);
     rewind_and_go_on(model, engine, caches[0]);
+    draft_and_go_on(model, engine, caches[0]);
     interleave(model, engine, caches);
     odd_float_states(model, kernels, n_threads);
     for (int32_t i = 0; i < N_TEXTS; i++)
@@ -150,7 +179,7 @@ void test_refused_steps(void)
     static struct Row many[MAX_ROWS + 1];
     const float input[80] = { 0 };
     float *logits = line_alloc((size_t)model->vocab_stride * 2 * sizeof *logits);
-    CHECK(cache_create(&small, &model->plan, KV_F32, 2) == STATUS_OK, "context of 2");
+    CHECK(cache_create(&small, &model->plan, KV_F32, &(struct Context){ .length = 2 }) == STATUS_OK, "context of 2");
     goes_on(model, engine, cache, 5, "before");
 
 #define REFUSES(status, n_rows, ...)                                                                                   \
@@ -166,12 +195,13 @@ void test_refused_steps(void)
     REFUSES(STATUS_UNSUPPORTED, 1, { cache, 5, 1, -1, input, 0, 0 });
     REFUSES(STATUS_UNSUPPORTED, 1, { cache, 5, 1, -1, NULL, 1, 0 });
     REFUSES(STATUS_UNSUPPORTED, 1, { cache, 5, 1, -1, NULL, 0, WANTS_HIDDEN });
-    REFUSES(STATUS_UNSUPPORTED, 1, { cache, 5, 1, -1, NULL, 0, DRAFT });
+    REFUSES(STATUS_UNSUPPORTED, 2, { cache, 5, 1, -1, NULL, 0, DRAFT }, { cache, 5, 2, -1, NULL, 0, DRAFT });
+    REFUSES(STATUS_UNSUPPORTED, 2, { cache, 5, 1, -1, NULL, 0, DRAFT }, { cache, 6, 1, 0, NULL, 0, 0 });
     REFUSES(STATUS_CONTEXT_FULL, 3, { small, 0, 1, -1, NULL, 0, 0 }, { small, 1, 1, 0, NULL, 0, 0 },
             { small, 2, 1, 1, NULL, 0, 0 });
 #undef REFUSES
     CHECK(engine_forward(engine, many, MAX_ROWS + 1, logits) == STATUS_BAD_ARGUMENT, "too many rows");
-    CHECK(cache_commit(cache, NULL, 0) == STATUS_OK && cache_commit(cache, (int32_t[]){ 0 }, 1) == STATUS_UNSUPPORTED,
+    CHECK(cache_commit(cache, NULL, 0) == STATUS_OK && cache_commit(cache, (int32_t[]){ 0 }, 1) == STATUS_BAD_ARGUMENT,
           "nothing to commit");
     CHECK(cache_length(cache) == 5 && cache_length(small) == 0, "lengths %d, %d", cache_length(cache),
           cache_length(small));
@@ -181,7 +211,8 @@ void test_refused_steps(void)
     struct Cache *no_cache = NULL;
     CHECK(engine_create(&none, &model->plan, isas[0], 0) == STATUS_BAD_ARGUMENT, "0 threads");
     CHECK(engine_create(&none, &model->plan, isas[0], MAX_THREADS + 1) == STATUS_BAD_ARGUMENT, "too many threads");
-    CHECK(cache_create(&no_cache, &model->plan, KV_F32, 0) == STATUS_BAD_ARGUMENT, "context of 0");
+    CHECK(cache_create(&no_cache, &model->plan, KV_F32, &(struct Context){ .length = 0 }) == STATUS_BAD_ARGUMENT,
+          "context of 0");
     CHECK(!none && !no_cache, "created all the same");
     engine_destroy(NULL), cache_destroy(NULL);
     cache_destroy(small), cache_destroy(cache);

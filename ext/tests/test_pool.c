@@ -86,6 +86,7 @@ struct Scene {
     struct Model *model;
     struct Engine *engine;
     pthread_barrier_t start;       /* callers begin at one moment */
+    struct Cache *begun;           /* or NULL: where they all go on from */
 };
 
 static struct Scene scene_of(int32_t shape, int32_t n_threads)
@@ -105,7 +106,9 @@ static void leave(struct Scene *scene)
 static struct Cache *cache_of(const struct Scene *scene)
 {
     struct Cache *cache = NULL;
-    if (cache_create(&cache, &scene->model->plan, scene->model->shape->kv, TOKENS_AT_MOST) != STATUS_OK)
+    if (cache_create(&cache, &scene->model->plan, scene->model->shape->kv,
+                     &(struct Context){ .length = TOKENS_AT_MOST })
+        != STATUS_OK)
         abort();
     return cache;
 }
@@ -115,6 +118,11 @@ static void *read_on(void *argument)
     struct Scene *scene = argument;
     struct Cache *cache = cache_of(scene);
     pthread_barrier_wait(&scene->start);
+    if (scene->begun) { /* all go on where one is, in pages that are theirs together until they write */
+        for (int32_t ring = 0; ring < cache_rings(cache); ring++)
+            cache_adopt(cache, ring, 0, cache_page(scene->begun, ring, 0));
+        CHECK(cache_resume(cache, cache_length(scene->begun)) == STATUS_OK, "resumed");
+    }
     for (int32_t i = 0; i < 25; i++)
         goes_on(scene->model, scene->engine, cache, i % 3 + 1, "one of many callers");
     cache_destroy(cache);
@@ -137,6 +145,11 @@ void test_pool_turns(void)
 {
     struct Scene scene = scene_of(0, 3);
     read_in_threads(&scene, 6);
+    scene.begun = cache_of(&scene);
+    goes_on(scene.model, scene.engine, scene.begun, 11, "before others go on");
+    read_in_threads(&scene, 6);
+    goes_on(scene.model, scene.engine, scene.begun, 11, "after others went on");
+    cache_destroy(scene.begun);
     struct Cache *cache = cache_of(&scene);
     for (int32_t i = 0; i < 5; i++) {
         usleep(i * 1500);          /* long enough for workers to yield, then to sleep in the kernel */

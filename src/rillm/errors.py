@@ -85,6 +85,14 @@ class ContextFull(RillmError, RuntimeError):
     """The tokens would not fit into the session's context."""
 
 
+class NotHeld(RillmError, ValueError):
+    """A session cannot go back that far: a sliding layer no longer has what would be seen there."""
+
+
+class SessionFileError(RillmError, ValueError):
+    """A saved session is damaged, or is of another model, format or version."""
+
+
 class BadLogits(RillmError, ArithmeticError):
     """The logits hold NaN or infinity, or nothing but minus infinity."""
 

@@ -4,11 +4,12 @@ from libc.stdint cimport int8_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "rillm.h" nogil:
     enum: LANES, GROUP, TILE_ROWS, BLOCK_POSITIONS, PAGE_POSITIONS, MAX_THREADS, MAX_ROWS, MAX_HEAD_DIM
-    enum: N_FORMATS, N_ISAS, KV_F32, KV_F16, KV_Q8, WANTS_LOGITS, NOISE_GUMBEL, FORMAT_F32
+    enum: POSITIONS_AT_MOST
+    enum: N_FORMATS, N_ISAS, KV_F32, KV_F16, KV_Q8, WANTS_LOGITS, DRAFT, NOISE_GUMBEL, FORMAT_F32
 
     enum Status:
         STATUS_OK, STATUS_NO_MEMORY, STATUS_UNSUPPORTED, STATUS_BAD_TOKEN, STATUS_BAD_POSITION
-        STATUS_CONTEXT_FULL, STATUS_BAD_ARGUMENT, STATUS_NO_THREAD, STATUS_BAD_LOGITS
+        STATUS_CONTEXT_FULL, STATUS_NOT_HELD, STATUS_BAD_ARGUMENT, STATUS_NO_THREAD, STATUS_BAD_LOGITS
     enum FormatId:
         pass
     enum SourceKind:
@@ -93,16 +94,38 @@ cdef extern from "rillm.h" nogil:
     Status arena_map(Arena *arena, size_t n_bytes) noexcept
     void arena_unmap(Arena *arena) noexcept
 
+    enum ContextPolicy:
+        pass
+    struct CContext "Context":
+        int32_t length
+        ContextPolicy policy
+        int32_t n_keep, limit
     struct CCache "Cache":
         pass
-    Status cache_create(CCache **cache, const Plan *plan, KvFormat format, int32_t context) noexcept
+    Status cache_create(CCache **cache, const Plan *plan, KvFormat format, const CContext *context) noexcept
     void cache_destroy(CCache *cache) noexcept
     int32_t cache_length(const CCache *cache) noexcept
     Status cache_rewind(CCache *cache, int32_t length) noexcept
+    int32_t cache_earliest(const CCache *cache) noexcept
+    Status cache_commit(CCache *cache, const int32_t *path, int32_t n) noexcept
     void cache_set_ropes(CCache *cache, const Rope *ropes) noexcept
     size_t kv_block_bytes(KvFormat format, int32_t head_width) noexcept
-    size_t cache_bytes(const CCache *cache) noexcept
+    size_t cache_bytes(const CCache *cache, bint shared_only) noexcept
     void cache_fill_unseen(CCache *cache, uint8_t byte) noexcept
+
+    struct CPage "Page":
+        pass
+    Status page_create(CPage **page, size_t n_bytes) noexcept
+    CPage *page_retain(CPage *page) noexcept
+    void page_release(CPage *page) noexcept
+    uint8_t *page_data(CPage *page) noexcept
+    int32_t cache_rings(const CCache *cache) noexcept
+    size_t cache_page_bytes(const CCache *cache, int32_t ring) noexcept
+    CPage *cache_page(const CCache *cache, int32_t ring, int32_t page) noexcept
+    bint cache_copy_page(const CCache *cache, int32_t ring, int32_t page, uint8_t *out) noexcept
+    bint cache_needs(const CCache *cache, int32_t ring, int32_t length, int32_t page) noexcept
+    void cache_adopt(CCache *cache, int32_t ring, int32_t number, CPage *page) noexcept
+    Status cache_resume(CCache *cache, int32_t length) noexcept
 
     struct Row:
         CCache *cache

@@ -1,6 +1,6 @@
 """Types of the compiled engine; its docstrings say the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,13 @@ LANES_PER_PANEL: int
 ROWS_PER_STEP: int
 THREADS_AT_MOST: int
 HEAD_DIM_AT_MOST: int
+POSITIONS_PER_PAGE: int
+MOST_POSITIONS: int
 ISA_NAMES: tuple[str, ...]
 FORMAT_NAMES: tuple[str, ...]
 SOURCE_KINDS: tuple[str, ...]
 KV_FORMATS: dict[str, int]
+CONTEXT_POLICIES: tuple[str, ...]
 NORM_KINDS: tuple[str, ...]
 SAMPLERS: tuple[str, ...]
 ACTIVATIONS: tuple[str, ...]
@@ -68,18 +71,43 @@ class Engine:
         tokens: ArrayLike,
         caches: Cache | Sequence[Cache],
         wants: Sequence[bool] | None = None,
+        n_drafts: int = 0,
     ) -> Float32: ...
+
+class Page:
+    n_bytes: int
+    @staticmethod
+    def from_bytes(data: NDArray[np.uint8]) -> Page: ...
 
 class Cache:
     engine: Engine
     context: int
+    policy: str
+    n_keep: int
+    limit: int
     format: str
     length: int
     n_bytes: int
-    def __init__(self, engine: Engine, format: str, context: int) -> None: ...
+    n_shared_bytes: int
+    earliest: int
+    page_bytes: list[int]
+    def __init__(
+        self,
+        engine: Engine,
+        format: str,
+        context: int,
+        policy: str = "stop",
+        n_keep: int = 0,
+        limit: int = 0,
+    ) -> None: ...
     def close(self) -> None: ...
     def set_ropes(self, ropes: RopeTable) -> None: ...
     def rewind(self, length: int) -> None: ...
+    def commit(self, n: int) -> None: ...
+    def page(self, ring: int, number: int) -> Page | None: ...
+    def copy_page(self, ring: int, number: int) -> NDArray[np.uint8]: ...
+    def needs(self, length: int) -> list[tuple[int, int]]: ...
+    def resume(self, length: int, pages: Mapping[tuple[int, int], Page]) -> None: ...
     def fill_unseen(self, byte: int) -> None: ...
 
 class Filters:

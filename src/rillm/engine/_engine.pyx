@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """The only owner of C objects: weights in an arena, caches, and the engine that steps over them."""
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -12,11 +12,14 @@ LANES_PER_PANEL = LANES
 ROWS_PER_STEP = MAX_ROWS
 THREADS_AT_MOST = MAX_THREADS
 HEAD_DIM_AT_MOST = MAX_HEAD_DIM
+POSITIONS_PER_PAGE = PAGE_POSITIONS
+MOST_POSITIONS = POSITIONS_AT_MOST
 ISA_NAMES = tuple(isa_names[i].decode() for i in range(N_ISAS))
 FORMAT_NAMES = tuple(formats[i].name.decode() for i in range(N_FORMATS))
 SOURCE_KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
                 "IQ4_NL", "IQ4_XS", "MXFP4")
 KV_FORMATS = {"f32": KV_F32, "f16": KV_F16, "q8": KV_Q8}
+CONTEXT_POLICIES = ("stop", "slide", "sink")
 NORM_KINDS = ("none", "rms", "layer")
 SAMPLERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "top_n_sigma", "xtc",
             "mirostat")
@@ -38,6 +41,8 @@ cdef int check(Status status) except -1:
         raise ValueError("a position does not continue its cache")
     if status == STATUS_CONTEXT_FULL:
         raise errors.ContextFull("the context of this session is full")
+    if status == STATUS_NOT_HELD:
+        raise errors.NotHeld("what a row at that position would see is not held")
     if status == STATUS_NO_THREAD:
         raise RuntimeError("the system refused to start a worker thread; ask for fewer with threads=")
     if status == STATUS_BAD_LOGITS:
@@ -309,11 +314,12 @@ cdef class Engine:
             self.n_segments += 1
         return 0
 
-    def forward(self, tokens, caches, wants=None):
+    def forward(self, tokens, caches, wants=None, int32_t n_drafts=0):
         """One step of len(tokens) rows; each row continues the cache beside it.
 
         tokens : sequence of ids; caches : a Cache, or a sequence of them, one a row.
         wants : sequence of bool, the rows whose logits are wanted; by default the last row's.
+        n_drafts : how many rows at the end are drafts: no part of their caches before `Cache.commit`.
         Returns float32 [n_wanted, vocab_size], a view of freshly allocated memory.
         """
         cdef const int32_t[::1] ids = np.ascontiguousarray(tokens, np.int32)
@@ -341,6 +347,8 @@ cdef class Engine:
                 if (r == n - 1) if wants is None else wants[r]:
                     rows[r].flags = WANTS_LOGITS
                     n_wanted += 1
+                if r >= n - n_drafts:
+                    rows[r].flags = rows[r].flags | <uint16_t>DRAFT
             array = np.empty((n_wanted, self.plan.head.n_panels * LANES), np.float32)
             logits = array
             if n_wanted:
@@ -353,19 +361,50 @@ cdef class Engine:
         return array[:, :self.plan.vocab_size]
 
 
+cdef class Page:
+    """Keys and values of POSITIONS_PER_PAGE positions of the layers of one ring; caches that hold it share it."""
+    cdef CPage *page
+    cdef readonly size_t n_bytes
+
+    def __dealloc__(self):
+        page_release(self.page)
+
+    @staticmethod
+    cdef Page of(CPage *page, size_t n_bytes):
+        wrapped = Page()
+        wrapped.page = page
+        wrapped.n_bytes = n_bytes
+        return wrapped
+
+    @staticmethod
+    def from_bytes(const uint8_t[::1] data):
+        """A new page with these contents."""
+        cdef CPage *page
+        check(page_create(&page, data.nbytes))
+        memcpy(page_data(page), &data[0], data.nbytes)
+        return Page.of(page, data.nbytes)
+
+
 cdef class Cache:
-    """Keys and values of one session: at most `context` positions, pages taken as they are reached."""
+    """Keys and values of one session, in pages that are taken as they are reached.
+
+    context : positions that a row sees at most. policy : of CONTEXT_POLICIES, what happens beyond. n_keep : how many
+    of the first stay to be seen. limit : positions are below it; 0: as many as there can be.
+    """
     cdef CCache *cache
     cdef readonly Engine engine
     cdef RopeTable ropes
-    cdef readonly int context
-    cdef readonly str format
+    cdef readonly int context, n_keep, limit
+    cdef readonly str format, policy
 
-    def __cinit__(self, Engine engine, str format, int32_t context):
-        self.engine = engine
-        self.format = format
-        self.context = context
-        check(cache_create(&self.cache, &engine.plan, <KvFormat><int>KV_FORMATS[format], context))
+    def __cinit__(self, Engine engine, str format, int32_t context, str policy="stop", int32_t n_keep=0,
+                  int32_t limit=0):
+        cdef CContext c_context
+        c_context.length, c_context.n_keep, c_context.limit = context, n_keep, limit
+        c_context.policy = <ContextPolicy><int>CONTEXT_POLICIES.index(policy)
+        self.engine, self.format = engine, format
+        self.context, self.policy, self.n_keep, self.limit = context, policy, n_keep, limit
+        check(cache_create(&self.cache, &engine.plan, <KvFormat><int>KV_FORMATS[format], &c_context))
 
     def __dealloc__(self):
         cache_destroy(self.cache)
@@ -386,7 +425,24 @@ cdef class Cache:
 
     @property
     def n_bytes(self):
-        return cache_bytes(self.open_cache())
+        """Of the pages it holds."""
+        return cache_bytes(self.open_cache(), False)
+
+    @property
+    def n_shared_bytes(self):
+        """Of those that others hold too."""
+        return cache_bytes(self.open_cache(), True)
+
+    @property
+    def earliest(self):
+        """From there on it can be rewound to any position, and always to 0."""
+        return cache_earliest(self.open_cache())
+
+    @property
+    def page_bytes(self):
+        """Of a page of each ring: rings differ by how far back their layers look."""
+        cache = self.open_cache()
+        return [cache_page_bytes(cache, ring) for ring in range(cache_rings(cache))]
 
     def set_ropes(self, RopeTable ropes):
         """Turns keys and queries by these frequencies from now on; keys already stored stay as they are."""
@@ -394,7 +450,44 @@ cdef class Cache:
         self.ropes = ropes
 
     def rewind(self, int32_t length):
+        """NotHeld: a layer no longer has what a row there would see; nothing has changed."""
         check(cache_rewind(self.open_cache(), length))
+
+    def commit(self, int32_t n):
+        """The first n drafts of the last step come true."""
+        cdef const int32_t[::1] path = np.arange(n + 1, dtype=np.int32)
+        check(cache_commit(self.open_cache(), &path[0], n))
+
+    def page(self, int32_t ring, int32_t number):
+        """The page of positions from number · POSITIONS_PER_PAGE, or None if it is not held."""
+        cdef CPage *page = cache_page(self.open_cache(), ring, number)
+        return Page.of(page_retain(page), cache_page_bytes(self.cache, ring)) if page != NULL else None
+
+    def copy_page(self, int32_t ring, int32_t number):
+        """Its bytes, zeros past the length: uint8 [page_bytes[ring]]."""
+        cdef uint8_t[::1] out = np.empty(cache_page_bytes(self.open_cache(), ring), np.uint8)
+        if not cache_copy_page(self.cache, ring, number, &out[0]):
+            raise errors.NotHeld(f"page {number} of ring {ring} is not held")
+        return np.asarray(out)
+
+    def needs(self, int32_t length):
+        """(ring, page number) of all that a cache must hold to go on at `length`, in order."""
+        cache = self.open_cache()
+        cdef int32_t n_pages = (length + PAGE_POSITIONS - 1) // PAGE_POSITIONS
+        return [(r, p) for r in range(cache_rings(cache)) for p in range(n_pages) if cache_needs(cache, r, length, p)]
+
+    def resume(self, int32_t length, pages):
+        """Goes on at `length` with pages {(ring, page number): Page}, which it shares from now on.
+
+        ValueError: a page is not of this size. NotHeld: one that it needs is missing.
+        """
+        cdef Page page
+        for (ring, _), page in pages.items():
+            if page.n_bytes != cache_page_bytes(self.open_cache(), ring):
+                raise ValueError(f"a page has {page.n_bytes} bytes, expected {self.page_bytes[ring]}")
+        for (ring, number), page in pages.items():
+            cache_adopt(self.open_cache(), ring, number, page.page)
+        check(cache_resume(self.open_cache(), length))
 
     def fill_unseen(self, uint8_t byte):
         """For tests: overwrites every slot past the length."""
