@@ -72,14 +72,20 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.einsum("hqk,khd->qhd", softmax(scores), v)
 
 
-def logits(config: dict, tensors: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
+def logits(
+    config: dict,
+    tensors: dict[str, np.ndarray],
+    tokens: list[int],
+    positions: np.ndarray | None = None,
+) -> np.ndarray:
     """Logits of a llama-family model at every position.
 
     Parameters
     ----------
     config : a config.json
     tensors : the checkpoint's tensors by name
-    tokens : [n] ids, at positions 0 .. n - 1
+    tokens : [n] ids
+    positions : [n] ascending; default: 0 .. n - 1
 
     Returns
     -------
@@ -91,7 +97,8 @@ def logits(config: dict, tensors: dict[str, np.ndarray], tokens: list[int]) -> n
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     frequencies = rope_frequencies(config, head_dim)
     # the angle is a float32 product, as in transformers
-    angles = np.arange(n, dtype=np.float32)[:, None] * frequencies
+    positions = np.arange(n) if positions is None else positions
+    angles = positions.astype(np.float32)[:, None] * frequencies
     angles = angles.astype(np.float64)
 
     def linear(name: str, x: np.ndarray) -> np.ndarray:

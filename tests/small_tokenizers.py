@@ -98,7 +98,7 @@ class ScriptedSession:
     """A session whose model says the ids of a script, one after another, then the last for ever."""
 
     def __init__(self, script: list[int], vocab_size: int = 300, context: int = 1000) -> None:
-        self.script, self.vocab_size, self.context = script, vocab_size, context
+        self.script, self.vocab_size, self.limit = script, vocab_size, context
         self.tokens: list[int] = []
         self.n_prompt = 0
         self.calls: list[int] = []  # the number of tokens of each forward
@@ -123,7 +123,7 @@ class ScriptedSession:
         del self.tokens[position:]
 
     def _forward(self, n_tokens: int) -> np.ndarray:
-        assert self.position <= self.context
+        assert self.position <= self.limit
         self.calls.append(n_tokens)
         logits = np.zeros(self.vocab_size, dtype=np.float32)
         logits[self.script[min(self.position - self.n_prompt, len(self.script) - 1)]] = 9.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cached_property
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -15,9 +16,17 @@ from rillm.decoding.options import Sampling
 from rillm.decoding.trace import Step
 from rillm.decoding.turn_end import turn_end
 from rillm.engine import available_isas, choose_isa
-from rillm.engine._engine import KV_FORMATS, Engine, RopeTable
+from rillm.engine._engine import (
+    CONTEXT_POLICIES,
+    KV_FORMATS,
+    MOST_POSITIONS,
+    Cache,
+    Engine,
+    RopeTable,
+)
 from rillm.errors import NotEnoughMemory, SessionClosed
 from rillm.plan import make_plan, ropes_for
+from rillm.prefix_cache import PrefixCache
 from rillm.session import Session
 from rillm.weights.formats import canonical
 from rillm.weights.packing import Layout
@@ -35,6 +44,8 @@ class Model:
         Jinja source, for `rillm.chat.template.render`.
     load_seconds : float
         What `from_pretrained` took, without fetching.
+    prefixes : PrefixCache or None
+        As `prefix_cache` made it.
     """
 
     load_seconds = 0.0
@@ -57,6 +68,8 @@ class Model:
         self.chat_template = checkpoint.chat_template
         self.checkpoint_generation = checkpoint.generation
         self._source, self._skipped = checkpoint.path, checkpoint.skipped
+        self.ropes_for = self._ropes_for if any(r.depends_on_length for r in config.ropes) else None
+        self.prefixes: PrefixCache | None = None
         self._reencoded, self._widened = layout.reencoded(), layout.widened()
         self._checkpoint = checkpoint
 
@@ -130,22 +143,93 @@ class Model:
         """The text of ids."""
         return self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def session(self, context: int | None = None) -> Session:
-        """A new, empty session of at most `context` positions (default: the model's)."""
+    def session(
+        self,
+        context: int | None = None,
+        *,
+        context_policy: str = "stop",
+        n_keep: int | None = None,
+    ) -> Session:
+        """A new, empty session.
+
+        Parameters
+        ----------
+        context : int, optional
+            The most positions a token sees, its own included; default: the model's.
+        context_policy : str
+            When the context is full: "stop" ends the text. "slide" goes on with the first `n_keep`
+            tokens and the latest ones, up to the model's own range of positions. "sink" does so
+            without end: the kept ones are seen as if nothing lay between (Xiao et al., arXiv
+            2309.17453). Layers whose own window is shorter stay as they are.
+        n_keep : int, optional
+            Default: 4 for "sink", else 0.
+
+        Raises
+        ------
+        ValueError
+            An option is none of its values, or the model cannot do it.
+        """
         if self._engine is None:
             raise SessionClosed("this model is closed")
         context = self.context_length if context is None else context
         self._check_context(context)
-        ropes_for = (
-            self._ropes_for if any(r.depends_on_length for r in self._config.ropes) else None
+        if context_policy not in CONTEXT_POLICIES:
+            raise ValueError(
+                f"context_policy is {context_policy!r}, "
+                f"expected one of {', '.join(CONTEXT_POLICIES)}"
+            )
+        if n_keep is None:
+            n_keep = min(4, context - 1) if context_policy == "sink" else 0
+        most = 0 if context_policy == "stop" else context - 1
+        if not 0 <= n_keep <= most:
+            raise ValueError(
+                f"n_keep is {n_keep}, expected 0 to {most} with a context of {context} and "
+                f"context_policy {context_policy!r}"
+            )
+        if context_policy == "sink" and self._plan.positions:
+            raise ValueError(
+                "this model learned its positions one by one: none can be moved nearer"
+            )
+        model_range = max(context, self.context_length, self._config.context_length)
+        limit = {"stop": context, "slide": model_range, "sink": MOST_POSITIONS}[context_policy]
+        cache = Cache(self._engine, self._kv, context, context_policy, n_keep, limit)
+        return Session(self, cache)
+
+    def session_like(self, session: Session) -> Session:
+        """A new, empty session with the options of another."""
+        return self.session(
+            session.context, context_policy=session.context_policy, n_keep=session.n_keep
         )
-        return Session(self._engine, self.vocab_size, self._kv, context, ropes_for)
+
+    def prefix_cache(self, bytes: int = 1 << 30) -> PrefixCache:
+        """From now on, keep what sessions compute for others that begin the same way.
+
+        Parameters
+        ----------
+        bytes : int
+            Of keys and values at most; 0: none is kept any more.
+        """
+        if bytes < 0:
+            raise ValueError(f"bytes is {bytes}, expected 0 or more")
+        prefixes = PrefixCache(bytes)
+        self.prefixes = prefixes if bytes else None
+        return prefixes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of weights and arithmetic: equal where keys and values are."""
+        digest = sha256(self._weights.view())
+        digest.update(repr((self._config.model_type, self._plan)).encode())
+        for frequencies, amplitude in self._plan.ropes:
+            digest.update(frequencies.tobytes() + repr(amplitude).encode())
+        return digest.hexdigest()
 
     def stream(
         self,
         prompt: str | Sequence[int],
         *,
         session: Session | None = None,
+        cache_prompt: bool = False,
         on_prefill: Callable[[int, int], None] | None = None,
         on_step: Callable[[Step], None] | None = None,
         **options,
@@ -157,6 +241,9 @@ class Model:
         prompt : str or sequence of int
         session : Session, optional
             The prompt follows what it holds; by default a session of its own.
+        cache_prompt : bool
+            The prompt is the whole text: the common beginning of it and of what the session holds
+            stays, the rest is forgotten (`Session.reuse`).
         on_prefill : callable(n_done, n_total), optional
             Called while the prompt is evaluated.
         on_step : callable(rillm.decoding.trace.Step), optional
@@ -171,11 +258,18 @@ class Model:
         """
         sampling = Sampling.from_options(self.checkpoint_generation, options)
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        own = self.session() if session is None else session
+        if cache_prompt and sampling.prompt_logprobs is not None:
+            raise ValueError("prompt_logprobs asks for what cache_prompt would not compute")
+        is_known = (
+            session is None and self.prefixes is not None and sampling.prompt_logprobs is None
+        )
+        n_reused = own.reuse(ids) if cache_prompt or is_known else 0
         return loop.stream(
-            self.session() if session is None else session,
+            own,
             self.tokenizer,
             self.eos_token_ids,
-            ids,
+            ids[n_reused:],
             sampling,
             on_prefill=on_prefill,
             on_step=on_step,

@@ -59,7 +59,7 @@ def read_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
     skipped: dict[str, int] = {}
     for path, wanted in files_of(folder).items():
         file = MappedFile(path)
-        extents = _extents(file)
+        extents, _ = read_header(file)
         if wanted is not None and (missing := sorted(wanted - extents.keys())):
             more = f" and {len(missing) - 1} more" if missing[1:] else ""
             raise MissingTensor(
@@ -105,8 +105,13 @@ def _indexed(index: Path) -> dict[Path, set[str] | None]:
     return files
 
 
-def _extents(file: MappedFile) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
-    """(dtype, shape, first byte, end) of each tensor, all inside the file and none overlapping."""
+def read_header(
+    file: MappedFile,
+) -> tuple[dict[str, tuple[str, tuple[int, ...], int, int]], dict[str, str]]:
+    """(dtype, shape, first byte, end) of each tensor, and the metadata.
+
+    Every extent lies inside the file, and none overlaps another.
+    """
 
     def malformed(why: str) -> MalformedFile:
         return MalformedFile(f"{file.path}: {why}")
@@ -120,7 +125,9 @@ def _extents(file: MappedFile) -> dict[str, tuple[str, tuple[int, ...], int, int
         table = json.loads(file.map[header_start:data_start], object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise malformed(f"the header is no valid JSON ({error})") from error
-    table.pop("__metadata__", None)
+    metadata = table.pop("__metadata__", {})
+    if type(metadata) is not dict or any(type(value) is not str for value in metadata.values()):
+        raise malformed(f"__metadata__ is {metadata!r}, expected an object of strings")
     extents = {}
     for name, entry in table.items():
         try:
@@ -142,7 +149,7 @@ def _extents(file: MappedFile) -> dict[str, tuple[str, tuple[int, ...], int, int
         place = end
     if place != file.n_bytes:
         raise malformed(f"{file.n_bytes - place} bytes after the last tensor")
-    return extents
+    return extents, metadata
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:

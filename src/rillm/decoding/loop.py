@@ -112,10 +112,10 @@ def stream(
     prompt_ids = list(prompt_ids)
     if not prompt_ids:
         raise ValueError("the prompt has no tokens: give at least one, such as the model's BOS")
-    if len(prompt_ids) > session.context - session.position:
+    if len(prompt_ids) > session.limit - session.position:
         raise ContextFull(
             f"the prompt has {len(prompt_ids)} tokens and the session holds {session.position}, "
-            f"but the context is {session.context}: shorten the prompt or ask for a larger context"
+            f"but the context is {session.limit}: shorten the prompt or ask for a larger context"
         )
     end_ids = () if options.ignore_eos else eos_token_ids
     sampler = Sampler(options, session.vocab_size, tokenizer, end_ids)
@@ -210,7 +210,7 @@ class _Generation:
         return limit if same else self.sampler.first_surprise_limit
 
     def ending(self) -> Ending:
-        options, room = self.options, self.session.context - self.history.n_prompt
+        options, room = self.options, self.session.limit - self.history.n_prompt
         limit, cause = room, "context"
         if options.max_new_tokens is not None and options.max_new_tokens <= room:
             limit, cause = options.max_new_tokens, "max_new_tokens"
