@@ -14,9 +14,18 @@ import numpy as np
 from engines import ENGINES, LlamaCpp, Rillm
 from shapes import SHAPES, write
 
+import rillm
+from rillm.checkpoint import hub
+from rillm.engine import choose_isa
 from rillm.suite.roof import Roof
 
-WORKS = ("decode", "depth", "prefill")
+WORKS = (
+    "decode",
+    "depth",
+    "prefill",
+    "rows4",
+    "rows8",
+)  # rowsN: one step of N
 
 
 def median(values) -> float:
@@ -48,6 +57,11 @@ def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
         for engine in engines:
             if work == "prefill":
                 seconds[engine.name].append(engine.fill([1 + i % 1000 for i in range(512)]) / 512)
+            elif work.startswith("rows"):
+                n = int(work.removeprefix("rows"))
+                ids = [1 + i for i in range(n)]
+                engine.verify(ids)
+                seconds[engine.name] += [engine.verify(ids) / n for _ in range(n_tokens)]
             else:
                 engine.step(1)  # its own weights into what caches there are
                 seconds[engine.name] += [engine.step(1 + i) for i in range(n_tokens)]
@@ -58,7 +72,8 @@ def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
     for engine in engines:
         times = seconds[engine.name]
         low, middle, high = np.percentile(times, [10, 50, 90])
-        share = None if work == "prefill" else n_bytes / middle / max(before, after)
+        is_one_row = work in ("decode", "depth")  # which reads all weights for each token
+        share = n_bytes / middle / max(before, after) if is_one_row else None
         rows.append({
             "engine": engine.name, "unit": "tokens/s", "median": 1 / middle,
             "spread": [1 / high, 1 / low], "roof_share": share,
@@ -68,6 +83,20 @@ def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
     for row in rows:
         row["ratio_to_llama_cpp"] = row["median"] / theirs if theirs else None
     return rows
+
+
+def check_sense(classes, **options) -> None:
+    """No fast garbage: on a real model each engine counts on."""
+    path = hub.find("smollm2-135m")
+    with rillm.Model.from_pretrained(path) as model:
+        prompt, expected = model.encode("One, two, three, four,"), " five, six, seven, eight"
+        n = len(model.encode(expected))
+        for each in classes:
+            engine = each(path, **options)
+            text = model.decode(engine.greedy(prompt, n))
+            engine.close()
+            if text != expected:
+                raise SystemExit(f"{each.name} goes on with {text!r}, expected {expected!r}")
 
 
 def main() -> None:
@@ -87,6 +116,8 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(exist_ok=True)
     threads = options.threads or rillm_threads()
+    chosen = [engine for engine in ENGINES.values() if engine.name in options.engines.split(",")]
+    check_sense(chosen, threads=threads, kv=options.kv, context=256, repack=not options.no_repack)
     roof, rows = Roof(threads), []
     for shape in options.shapes.split(","):
         for kind in options.kinds.split(","):
@@ -104,7 +135,7 @@ def main() -> None:
                 rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds
                 for row in run(engines, roof, work, depth, rounds, options.tokens):
                     name = f"{shape} {kind} {work}" + (f" {depth}" if work == "depth" else "")
-                    rows.append({"work": name, **row, "threads": threads})
+                    rows.append({"work": name, **row, "threads": threads, "isa": choose_isa()})
                     show(rows[-1])
             for engine in engines:
                 engine.close()
