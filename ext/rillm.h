@@ -276,6 +276,9 @@ struct Engine;
 struct Kernels;
 enum Status engine_create(struct Engine **engine, struct Plan *plan, const struct Kernels *kernels, int32_t n_threads);
 void engine_destroy(struct Engine *engine);
+/* From now on adds what each stage takes, barrier included, as the caller sees it; NULL: no more. */
+enum Stage { STAGE_EMBED, STAGE_HEADS, STAGE_ATTEND, STAGE_OUTPUT, STAGE_GATE_UP, STAGE_DOWN, STAGE_LOGITS, N_STAGES };
+void engine_clock(struct Engine *engine, int64_t *nanoseconds /* [N_STAGES] */);
 /* One step. logits: [rows that want them, vocab_stride], vocab_stride = vocab_size rounded up to 16. */
 enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits);
 

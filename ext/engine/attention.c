@@ -80,7 +80,7 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
     const struct Layer *layer = &plan->layers[l];
     const struct Buffers *buffers = &engine->buffers;
     int32_t first, last, width = engine->head_width;
-    matrix_share(&layer->qkv, engine->head_panels, worker.index, engine->n_threads, &first, &last);
+    matrix_share(&layer->qkv, engine->head_panels, worker.index, engine->step.n_workers, &first, &last);
     project(&layer->qkv, x, engine->step.n_rows, first, last, buffers->projected, (size_t)engine->projected_stride);
     for (int32_t r = 0; r < engine->step.n_rows; r++)
         clip(row_of(buffers->projected, r, engine->projected_stride) + first * LANES, (last - first) * LANES,
@@ -168,7 +168,7 @@ void stage_attend(struct Worker worker, int32_t l)
 {
     struct Engine *engine = worker.engine;
     const struct Step *step = &engine->step;
-    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->n_threads;
+    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->step.n_workers;
     const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
     if (step->n_rows <= TILE_ROWS) {
         int32_t n_tasks = 0, task = 0;

@@ -9,6 +9,7 @@
 struct Step {
     const struct Row *rows;   /* [n_rows] */
     int32_t n_rows, n_wanted;
+    int32_t n_workers;        /* that share it out: as many as the pool lets take part */
     int32_t wanted[MAX_ROWS]; /* [n_wanted]: rows that want logits */
     float *logits;            /* [n_wanted, logits_stride] */
 };
@@ -39,6 +40,7 @@ struct Engine {
     struct Arena arena;                       /* the buffers */
     struct Buffers buffers;
     struct Step step;
+    int64_t *clock, stage_began;              /* [N_STAGES] nanoseconds, or NULL */
 };
 
 struct Worker {

@@ -4,34 +4,51 @@
 #include <stdlib.h>
 
 #include "../runtime/floats.h"
+#include "../runtime/park.h"
+
+static void note_time(struct Engine *engine, enum Stage stage)
+{
+    if (!engine->clock)
+        return;
+    int64_t now = now_nanoseconds();
+    engine->clock[stage] += now - engine->stage_began;
+    engine->stage_began = now;
+}
+
+/* All workers are done with it. */
+static void end(struct Worker worker, enum Stage stage)
+{
+    pool_barrier(worker.engine->pool);
+    if (worker.index == 0)
+        note_time(worker.engine, stage);
+}
 
 static void mlp(struct Worker worker, const struct Layer *layer)
 {
     stage_gate_up(worker, layer, stage_norm(worker, &layer->mlp_norm, &layer->up));
-    pool_barrier(worker.engine->pool);                                /* h = act(G · norm(x)) ∘ (U · norm(x)) */
+    end(worker, STAGE_GATE_UP);                                       /* h = act(G · norm(x)) ∘ (U · norm(x)) */
 }
 
 void forward(struct Worker worker)
 {
     const struct Plan *plan = worker.engine->plan;
-    struct Pool *pool = worker.engine->pool;
 
     stage_embed(worker);                                              /* x = embedding[token] */
-    pool_barrier(pool);
+    end(worker, STAGE_EMBED);
     for (int32_t l = 0; l < plan->n_layers; l++) {
         const struct Layer *layer = &plan->layers[l];
         stage_heads(worker, l, stage_norm(worker, &layer->attention_norm, &layer->qkv));
-        pool_barrier(pool);                                           /* q, k, v = rope(QKV · norm(x)) */
+        end(worker, STAGE_HEADS);                                     /* q, k, v = rope(QKV · norm(x)) */
         stage_attend(worker, l);
-        pool_barrier(pool);                                           /* a = softmax(q · K / √d) · V */
+        end(worker, STAGE_ATTEND);                                    /* a = softmax(q · K / √d) · V */
         if (layer->is_parallel)
             mlp(worker, layer);
         stage_add(worker, &layer->output, stage_attended(worker, layer), &layer->attention_post_norm);
-        pool_barrier(pool);                                           /* x += norm(O · a) */
+        end(worker, STAGE_OUTPUT);                                    /* x += norm(O · a) */
         if (!layer->is_parallel)
             mlp(worker, layer);
         stage_add(worker, &layer->down, stage_hidden(worker, &layer->down), &layer->mlp_post_norm);
-        pool_barrier(pool);                                           /* x += norm(D · h) */
+        end(worker, STAGE_DOWN);                                      /* x += norm(D · h) */
     }
     if (worker.engine->step.n_wanted)
         stage_logits(worker, stage_norm_wanted(worker));              /* logits = head · norm(x) */
@@ -91,14 +108,24 @@ static enum Status take_step(struct Engine *engine, const struct Row *rows, int3
         return status;
     engine->step.rows = rows;
     engine->step.n_rows = n_rows;
+    engine->step.n_workers = pool_workers(engine->pool);
     engine->step.logits = logits;
+    engine->stage_began = engine->clock ? now_nanoseconds() : 0;
     status = pool_run(engine->pool, forward_worker, engine);
+    note_time(engine, STAGE_LOGITS);
     for (int32_t r = 0; r < n_rows && status == STATUS_OK; r++) {
         struct Cache *cache = rows[r].cache;
         cache->length = cache->next_position - cache->n_rows_drafted;
         cache->n_drafted = cache->n_rows_drafted;
     }
     return status;
+}
+
+void engine_clock(struct Engine *engine, int64_t *nanoseconds)
+{
+    pool_take_turn(engine->pool);
+    engine->clock = nanoseconds;
+    pool_end_turn(engine->pool);
 }
 
 enum Status engine_forward(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits)

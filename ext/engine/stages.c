@@ -14,7 +14,7 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
     const bool few = n_rows <= TILE_ROWS;
     struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
     int32_t n = reader->n_columns, whole = round_up(n, GROUP), n_groups = x->stride / GROUP;
-    for (int32_t r = few ? 0 : worker.index; r < n_rows; r += few ? 1 : engine->n_threads) {
+    for (int32_t r = few ? 0 : worker.index; r < n_rows; r += few ? 1 : engine->step.n_workers) {
         float *values = row_of(x->values, r, x->stride);
         fill(worker, r, argument, values);
         memset(values + n, 0, (size_t)(whole - n) * sizeof *values);
@@ -140,12 +140,12 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
     const struct Buffers *buffers = &engine->buffers;
     const float residual_scale = engine->plan->residual_scale;
     int32_t first, last, width = round_up(engine->plan->dim, LANES);
-    matrix_share(matrix, 1, worker.index, engine->n_threads, &first, &last);
+    matrix_share(matrix, 1, worker.index, engine->step.n_workers, &first, &last);
     project(matrix, x, engine->step.n_rows, first, last, buffers->projected, (size_t)engine->projected_stride);
     if (post_norm->kind != NORM_NONE) {
         float *normed = row_of(buffers->normed, worker.index, engine->projected_stride);
         pool_barrier(engine->pool);
-        for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->n_threads) {
+        for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->step.n_workers) {
             apply_norm(worker, post_norm, row_of(buffers->projected, r, engine->projected_stride), width,
                        engine->plan->dim, normed);
             scale(normed, width, residual_scale);
@@ -166,7 +166,7 @@ void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct
     int32_t first, last, n_rows = engine->step.n_rows;
     const bool has_gate = layer->gate.n_panels > 0;
     struct GateUp tile[TILE_ROWS];
-    matrix_share(&layer->up, 1, worker.index, engine->n_threads, &first, &last);
+    matrix_share(&layer->up, 1, worker.index, engine->step.n_workers, &first, &last);
     for (int32_t p = first; p < last; p++)
         for (int32_t r = 0; r < n_rows; r += TILE_ROWS) {
             int32_t n = least(n_rows - r, TILE_ROWS);
@@ -183,7 +183,7 @@ void stage_logits(struct Worker worker, const struct Activation *x)
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
     int32_t first, last, stride = plan->head.n_panels * LANES;
-    matrix_share(&plan->head, 1, worker.index, engine->n_threads, &first, &last);
+    matrix_share(&plan->head, 1, worker.index, engine->step.n_workers, &first, &last);
     project(&plan->head, x, engine->step.n_wanted, first, last, engine->step.logits, (size_t)stride);
     for (int32_t r = 0; r < engine->step.n_wanted; r++) {
         float *logits = row_of(engine->step.logits, r, stride) + first * LANES;
@@ -226,7 +226,7 @@ void stage_embed(struct Worker worker)
     const struct Plan *plan = engine->plan;
     const struct Buffers *buffers = &engine->buffers;
     float *learned = row_of(buffers->normed, worker.index, engine->projected_stride);
-    for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->n_threads) {
+    for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->step.n_workers) {
         const struct Row *row = &engine->step.rows[r];
         float *x = row_of(buffers->x, r, engine->dim_stride);
         table_row(&plan->embedding, row->token, x);

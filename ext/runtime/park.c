@@ -28,7 +28,7 @@ static void wake_all(struct Word *word) { (void)word; }
 
 enum { PAUSE_NANOSECONDS = 50000, YIELD_NANOSECONDS = 1000000, PAUSES_PER_LOOK = 32 };
 
-static int64_t nanoseconds(void)
+int64_t now_nanoseconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -49,26 +49,28 @@ static int is_changed(struct Word *word, uint32_t old)
     return atomic_load_explicit(&word->value, memory_order_acquire) != old;
 }
 
-void word_wait_change(struct Word *word, uint32_t old)
+int64_t word_wait_change(struct Word *word, uint32_t old)
 {
-    int64_t start = nanoseconds(), waited = 0;
+    int64_t start = now_nanoseconds(), waited = 0;
     while (waited < PAUSE_NANOSECONDS) {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
             if (is_changed(word, old))
-                return;
+                return 0;
             pause_once();
         }
-        waited = nanoseconds() - start;
+        waited = now_nanoseconds() - start;
     }
-    while (nanoseconds() - start < YIELD_NANOSECONDS) {
+    while (waited < YIELD_NANOSECONDS) {
         if (is_changed(word, old))
-            return;
+            return waited;
         sched_yield();
+        waited = now_nanoseconds() - start;
     }
     atomic_fetch_add(&word->sleepers, 1);
     while (!is_changed(word, old))
         sleep_while(word, old);   /* the kernel looks at the value again: a wake cannot be missed */
     atomic_fetch_sub(&word->sleepers, 1);
+    return now_nanoseconds() - start;
 }
 
 void word_advance(struct Word *word)

@@ -6,11 +6,13 @@
 #include <stdint.h>
 
 struct Word {
-    _Atomic uint32_t value;
+    _Alignas(64) _Atomic uint32_t value;
     _Atomic uint32_t sleepers;
 };
 
-void word_wait_change(struct Word *word, uint32_t old);  /* returns once value ≠ old */
+int64_t now_nanoseconds(void);
+/* Returns once value ≠ old: the nanoseconds that it took, or 0 if no more than a pause. */
+int64_t word_wait_change(struct Word *word, uint32_t old);
 void word_advance(struct Word *word);                    /* value + 1, seen by every waiter */
 
 #endif

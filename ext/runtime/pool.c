@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "crowd.h"
 #include "park.h"
 
 enum { STACK_BYTES = 1 << 20 };
@@ -15,7 +16,9 @@ struct Pool {
     int32_t n_threads, n_started;
     _Atomic uint32_t generation;     /* of the process that started the threads */
     _Atomic uint32_t claimed;        /* the generation that some thread of it resets, or has reset, the pool for */
-    struct Word step, phase;
+    struct Word phase, wakes[MAX_THREADS];  /* of each worker: advanced for every step that it takes part in */
+    struct Crowd crowd;
+    _Atomic int64_t waited;          /* nanoseconds in barriers in this step, where more than a pause */
     _Atomic uint32_t arrived;
     _Atomic bool is_closing;
     work_fn *work;
@@ -29,7 +32,7 @@ struct Pool {
 struct Start {
     struct Pool *pool;
     int32_t worker;
-    uint32_t step;
+    uint32_t wake;
 };
 
 static _Atomic uint32_t fork_generation;
@@ -40,7 +43,10 @@ static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child);
 static void reset(struct Pool *pool, uint32_t generation)
 {
     pool->n_started = 1;
-    pool->step = pool->phase = (struct Word){ 0 };
+    pool->phase = (struct Word){ 0 };
+    for (int32_t i = 0; i < pool->n_threads; i++)
+        pool->wakes[i] = (struct Word){ 0 };
+    crowd_init(&pool->crowd, pool->n_threads);
     atomic_store(&pool->arrived, 0);
     atomic_store(&pool->is_closing, false);
     pool->next_turn = pool->serving = 0;
@@ -65,8 +71,8 @@ static void *serve(void *argument)
 {
     struct Start start = *(struct Start *)argument;
     free(argument);
-    for (uint32_t seen = start.step;; seen++) {
-        word_wait_change(&start.pool->step, seen);
+    for (uint32_t seen = start.wake;; seen++) {
+        word_wait_change(&start.pool->wakes[start.worker], seen);
         if (atomic_load(&start.pool->is_closing))
             return NULL;
         start.pool->work(start.pool->context, start.worker);
@@ -92,7 +98,8 @@ enum Status pool_create(struct Pool **created, int32_t n_threads)
 static void stop_threads(struct Pool *pool)
 {
     atomic_store(&pool->is_closing, true);
-    word_advance(&pool->step);
+    for (int32_t i = 1; i < pool->n_started; i++)
+        word_advance(&pool->wakes[i]);
     for (int32_t i = 1; i < pool->n_started; i++)
         pthread_join(pool->threads[i], NULL);
     pool->n_started = 1;
@@ -141,7 +148,7 @@ static enum Status start_threads(struct Pool *pool)
     while (pool->n_started < pool->n_threads && status == STATUS_OK) {
         struct Start *start = malloc(sizeof *start);
         if (start)
-            *start = (struct Start){ pool, pool->n_started, atomic_load(&pool->step.value) };
+            *start = (struct Start){ pool, pool->n_started, atomic_load(&pool->wakes[pool->n_started].value) };
         if (!start || pthread_create(&pool->threads[pool->n_started], &attributes, serve, start) != 0) {
             free(start);
             stop_threads(pool);
@@ -162,21 +169,29 @@ enum Status pool_run(struct Pool *pool, work_fn *work, void *context)
         if (status != STATUS_OK)
             return status;
     }
+    const int64_t begun = now_nanoseconds();
     pool->work = work;
     pool->context = context;
-    word_advance(&pool->step);
+    atomic_store(&pool->waited, 0);
+    for (int32_t i = 1; i < pool->crowd.n; i++)
+        word_advance(&pool->wakes[i]);
     work(context, 0);
     pool_barrier(pool);
+    crowd_note(&pool->crowd, atomic_load(&pool->waited), now_nanoseconds() - begun);
     return STATUS_OK;
 }
 
+int32_t pool_workers(const struct Pool *pool) { return pool->crowd.n; }
+
 void pool_barrier(struct Pool *pool)
 {
-    uint32_t phase = atomic_load(&pool->phase.value);
-    if (atomic_fetch_add(&pool->arrived, 1) + 1 == (uint32_t)pool->n_threads) {
+    const uint32_t phase = atomic_load(&pool->phase.value), n = (uint32_t)pool->crowd.n; /* before others may leave */
+    if (atomic_fetch_add(&pool->arrived, 1) + 1 == n) {
         atomic_store(&pool->arrived, 0);
         word_advance(&pool->phase);
     } else {
-        word_wait_change(&pool->phase, phase);
+        int64_t waited = word_wait_change(&pool->phase, phase);
+        if (waited)
+            atomic_fetch_add(&pool->waited, waited);
     }
 }

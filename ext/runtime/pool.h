@@ -9,9 +9,11 @@ typedef void work_fn(void *context, int32_t worker);
 
 enum Status pool_create(struct Pool **pool, int32_t n_threads);
 void pool_destroy(struct Pool *pool);
-/* Callers wait for their turn in order of arrival; work runs once on every worker. */
+/* Callers wait for their turn in order of arrival; work runs once on each of pool_workers, which may be fewer than there
+   are and changes only between two runs. */
 void pool_take_turn(struct Pool *pool);
 void pool_end_turn(struct Pool *pool);
+int32_t pool_workers(const struct Pool *pool);
 enum Status pool_run(struct Pool *pool, work_fn *work, void *context);
 void pool_barrier(struct Pool *pool);
 

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "model.h"
 
+#include "../runtime/crowd.h"
+
 #include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,13 +39,38 @@ static void run_and_count(int32_t n_workers, int32_t n_runs)
     struct Count count = { NULL, n_workers, { { 0 } }, { 0 } };
     if (!CHECK(pool_create(&count.pool, n_workers) == STATUS_OK, "%d workers", n_workers))
         return;
-    for (int32_t run = 0; run < n_runs; run++)
+    for (int32_t run = 0; run < n_runs; run++) {
+        count.n_workers = pool_workers(count.pool);   /* fewer where the machine is crowded */
+        memset(count.done, 0, sizeof count.done);
+        CHECK(count.n_workers >= 1 && count.n_workers <= n_workers, "%d of %d", count.n_workers, n_workers);
         CHECK(pool_run(count.pool, count_phases, &count) == STATUS_OK, "%d workers, run %d", n_workers, run);
-    pool_destroy(count.pool);
-    for (int32_t i = 0; i < n_workers; i++) {
-        CHECK(count.n_wrong[i] == 0, "worker %d of %d passed a barrier early %d times", i, n_workers, count.n_wrong[i]);
-        CHECK(count.done[0][i] + count.done[1][i] == n_runs * N_PHASES, "worker %d of %d", i, n_workers);
+        for (int32_t i = 0; i < n_workers; i++)
+            CHECK(count.done[0][i] + count.done[1][i] == (i < count.n_workers ? N_PHASES : 0), "worker %d of %d", i,
+                  count.n_workers);
     }
+    pool_destroy(count.pool);
+    for (int32_t i = 0; i < n_workers; i++)
+        CHECK(count.n_wrong[i] == 0, "worker %d of %d passed a barrier early %d times", i, n_workers, count.n_wrong[i]);
+}
+
+/* Workers that wait most of the time are halved, and come back once that has passed. */
+void test_crowd(void)
+{
+    struct Crowd crowd;
+    crowd_init(&crowd, 7);
+    for (int32_t step = 0; step < 10000; step++)
+        crowd_note(&crowd, step % 9 == 0 ? 7000 : 700, 1000);          /* now and then a bad step */
+    CHECK(crowd.n == 7, "%d of 7 after a calm time", crowd.n);
+    int32_t n_bad = 0, n_few = 0;
+    for (int32_t step = 0; step < 10000; step++) {
+        n_bad += crowd.n > 2;
+        n_few += crowd.n < 2;
+        crowd_note(&crowd, crowd.n > 2 ? crowd.n * 800 : 0, 1000);     /* a third worker is always too many */
+    }
+    CHECK(n_bad < 300 && n_few == 0, "%d of 10000 steps with more than 2, %d with fewer", n_bad, n_few);
+    for (int32_t step = 0; step < 5000; step++)
+        crowd_note(&crowd, 0, 1000);
+    CHECK(crowd.n == 7, "%d of 7 after the crowd has left", crowd.n);
 }
 
 static int32_t n_threads_of_process(void)

@@ -55,6 +55,11 @@ class Session:
         self._n_stored = 0  # positions that the prefix cache has heard of
 
     @property
+    def engine(self) -> _engine.Engine:
+        """The compiled engine that it runs on."""
+        return self._cache.engine
+
+    @property
     def position(self) -> int:
         """How many tokens it holds, which is the position of the next."""
         return len(self._tokens)

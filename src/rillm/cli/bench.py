@@ -16,8 +16,9 @@ from rillm.cli import loading
 @click.option("--depth", default=0, show_default=True, help="Positions held before.")
 @click.option("--prefill", default=512, show_default=True, help="Tokens of the prompt; 0: none.")
 @click.option("--rounds", default=3, show_default=True, help="Medians are over all of them.")
+@click.option("--stages", is_flag=True, help="Print what each stage of a step takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(model, weights, kv, threads, tokens, depth, prefill, rounds, as_json) -> None:
+def command(model, weights, kv, threads, tokens, depth, prefill, rounds, stages, as_json) -> None:
     """Time decoding and prefill of a MODEL, and the memory's read speed before and after."""
     from rillm.suite.decode import measure
 
@@ -36,6 +37,9 @@ def command(model, weights, kv, threads, tokens, depth, prefill, rounds, as_json
     if prefill:
         rate = result["prefill_tokens_per_second"]
         click.echo(f"{rate:.1f} tokens/s prefill of {prefill}")
+    if stages:
+        for name, microseconds in result["stage_microseconds"].items():
+            click.echo(f"{name:<8}{microseconds:10.1f} µs a step")
     click.echo(
         f"weights {formats}, kv {result['kv']}, {result['isa']}, {result['threads']} threads"
     )

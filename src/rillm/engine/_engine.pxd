@@ -1,5 +1,5 @@
 # The C API as Cython sees it: the only extern block of the house.
-from libc.stdint cimport int8_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from "rillm.h" nogil:
@@ -138,6 +138,8 @@ cdef extern from "rillm.h" nogil:
         const char *isa
     Status engine_create(CEngine **engine, Plan *plan, const Kernels *kernels, int32_t n_threads) noexcept
     void engine_destroy(CEngine *engine) noexcept
+    enum: N_STAGES
+    void engine_clock(CEngine *engine, int64_t *nanoseconds) noexcept
     Status engine_forward(CEngine *engine, const Row *rows, int32_t n_rows, float *logits) noexcept
 
     const char *const isa_names[]

@@ -22,6 +22,7 @@ CONTEXT_POLICIES: tuple[str, ...]
 NORM_KINDS: tuple[str, ...]
 SAMPLERS: tuple[str, ...]
 ACTIVATIONS: tuple[str, ...]
+STAGES: tuple[str, ...]
 
 def available_isas() -> list[str]: ...
 def panel_bytes(format: str, n_columns: int) -> int: ...
@@ -65,7 +66,9 @@ class RopeTable:
 class Engine:
     isa: str
     n_threads: int
+    stage_seconds: dict[str, float]
     def __init__(self, plan: Any, weights: Weights, isa: str, n_threads: int) -> None: ...
+    def clock(self, is_on: bool) -> None: ...
     def forward(
         self,
         tokens: ArrayLike,

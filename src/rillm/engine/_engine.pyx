@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """The only owner of C objects: weights in an arena, caches, and the engine that steps over them."""
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -23,6 +23,7 @@ CONTEXT_POLICIES = ("stop", "slide", "sink")
 NORM_KINDS = ("none", "rms", "layer")
 SAMPLERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "top_n_sigma", "xtc",
             "mirostat")
+STAGES = ("embed", "heads", "attend", "output", "gate_up", "down", "logits")
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu2", "xielu")
 
 
@@ -217,6 +218,7 @@ cdef class Engine:
     cdef RopeTable ropes
     cdef readonly str isa
     cdef readonly int n_threads
+    cdef int64_t[N_STAGES] stage_nanoseconds
 
     def __cinit__(self, plan, Weights weights, str isa, int n_threads):
         cdef const Kernels *kernels = kernels_named(isa)
@@ -313,6 +315,17 @@ cdef class Engine:
             matrix.n_segments += 1
             self.n_segments += 1
         return 0
+
+    def clock(self, bint is_on):
+        """Starts to add up what each stage takes, from nothing, or stops."""
+        for i in range(N_STAGES):
+            self.stage_nanoseconds[i] = 0
+        engine_clock(self.engine, self.stage_nanoseconds if is_on else NULL)
+
+    @property
+    def stage_seconds(self):
+        """Of every step since `clock(True)`, by stage, each with its barrier."""
+        return {name: self.stage_nanoseconds[i] * 1e-9 for i, name in enumerate(STAGES)}
 
     def forward(self, tokens, caches, wants=None, int32_t n_drafts=0):
         """One step of len(tokens) rows; each row continues the cache beside it.

@@ -23,7 +23,7 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
     -------
     dict
         decode and prefill tokens/s, bytes read a token, GB/s, the roof before and after in GB/s,
-        and the share of the better one.
+        and the share of the better one; microseconds of each stage of a decode step, in all layers.
     """
     info = model.info()
     roof = Roof(info["threads"])
@@ -42,6 +42,7 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
                 session.prefill(ids[:n_prefill])
                 prefill.append(perf_counter() - begun)
     after = roof.measure()
+    stages = _stage_seconds(model, ids[: max(depth, 1)], n_tokens)
     step = float(np.median(steps))
     n_bytes = info["bytes_per_token"] + info["kv_bytes_per_position"] * (depth + n_tokens // 2)
     return {
@@ -51,6 +52,7 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
         "gigabytes_per_second": n_bytes / step / 1e9,
         "roof_gigabytes_per_second": [before / 1e9, after / 1e9],
         "roof_share": n_bytes / step / max(before, after),
+        "stage_microseconds": {name: value * 1e6 for name, value in stages.items()},
         "depth": depth,
         "threads": info["threads"],
         "isa": info["isa"],
@@ -58,3 +60,16 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
         "kv": info["kv"],
         "model": info["model"],
     }
+
+
+def _stage_seconds(model, ids: list[int], n_tokens: int) -> dict[str, float]:
+    """Of one decode step, on average; apart from the timed rounds, for looking costs a little."""
+    with model.session(context=len(ids) + n_tokens) as session:
+        session.prefill(ids)
+        engine = session.engine
+        engine.clock(True)
+        for i in range(n_tokens):
+            session.step(ids[i % len(ids)])
+        stages = engine.stage_seconds
+        engine.clock(False)
+    return {name: seconds / n_tokens for name, seconds in stages.items()}
