@@ -6,6 +6,8 @@
 #define ALL(f) { f, f, f, f, f, f, f, f, f }
 #define MIXED                                                                                                          \
     { FORMAT_Q4M, FORMAT_Q8, FORMAT_F16, FORMAT_Q4, FORMAT_F32, FORMAT_Q8, FORMAT_BF16, FORMAT_Q4M, FORMAT_Q8 }
+#define BLOCKS                                                                                                         \
+    { FORMAT_Q4K, FORMAT_Q5K, FORMAT_Q6K, FORMAT_Q8K, FORMAT_Q5, FORMAT_Q4K16, FORMAT_Q5M, FORMAT_Q5B, FORMAT_Q6K }
 /* clang-format off */
 const struct Shape shapes[N_SHAPES] = {
     { "f32", 72, 2, 4, 2, 16, 88, 70, ALL(FORMAT_F32), KV_F32, 140, .n_ropes = 1 },
@@ -30,6 +32,7 @@ const struct Shape shapes[N_SHAPES] = {
     /* as in GPT-2: learned positions and none turned */
     { "learned", 40, 2, 2, 2, 32, 48, 30, ALL(FORMAT_Q8), KV_F16, 80, .norm = NORM_LAYER, .has_learned_positions = true,
       .has_no_gate = true, .has_biases = true, .activation = ACTIVATION_RELU2 },
+    { "blocks", 256, 1, 4, 1, 64, 256, 40, BLOCKS, KV_F16, 40, .n_ropes = 1 },
 };
 /* clang-format on */
 
@@ -56,19 +59,33 @@ static float *vector(struct Model *model, int32_t n, float middle, float amplitu
     return values;
 }
 
+/* Floats, or blocks of a kind of file for a format that no floats are encoded in. */
+static enum SourceKind random_source(struct Random *random, const struct Format *format, int32_t n_columns,
+                                     size_t n_rows, uint8_t **source)
+{
+    float amplitude = 1.0f;
+    while (amplitude * amplitude * (float)n_columns > 6.0f)
+        amplitude *= 0.5f;
+    enum SourceKind kind = format->id <= FORMAT_Q4M ? SOURCE_F32 : SOURCE_Q5_0;
+    while (kind != SOURCE_F32 && block_kinds[kind].format != format->id)
+        kind++;
+    size_t row_bytes = source_row_bytes(kind, n_columns);
+    *source = line_alloc(n_rows * row_bytes);
+    if (kind == SOURCE_F32)
+        random_floats(random, amplitude, (float *)*source, n_rows * (size_t)n_columns);
+    else
+        random_blocks(random, kind, amplitude * 0.5f, *source, n_rows * row_bytes / (size_t)block_kinds[kind].n_bytes);
+    return kind;
+}
+
 static void pack_random(struct Model *model, const struct Format *format, const int32_t *rows, int32_t n_rows,
                         int32_t n_columns, int32_t n_panels, uint8_t *panels, size_t stride_bytes)
 {
     struct Random random = random_of(model);
-    float amplitude = 1.0f;
-    while (amplitude * amplitude * (float)n_columns > 6.0f)
-        amplitude *= 0.5f;
-    float *source = malloc((size_t)n_rows * (size_t)n_columns * sizeof *source);
-    random_floats(&random, amplitude, source, (size_t)n_rows * (size_t)n_columns);
-    struct PackJob job = {
-        format, SOURCE_F32, (const uint8_t *)source, rows, n_columns, n_panels, panels, stride_bytes
-    };
-    if (!source || !pack_panels(&job))
+    uint8_t *source;
+    enum SourceKind kind = random_source(&random, format, n_columns, (size_t)n_rows, &source);
+    struct PackJob job = { format, kind, source, rows, n_columns, n_panels, panels, stride_bytes };
+    if (!pack_panels(&job))
         abort();
     free(source);
 }

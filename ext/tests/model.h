@@ -31,7 +31,7 @@ struct Shape {
     float softcap, clip, scale;              /* scale: of embedding, residual, logits and position; 0: one */
 };
 
-enum { N_TEXTS = 3, TOKENS_AT_MOST = 320, N_SHAPES = 12, ALLOCATIONS_AT_MOST = 256 };
+enum { N_TEXTS = 3, TOKENS_AT_MOST = 320, N_SHAPES = 13, ALLOCATIONS_AT_MOST = 256 };
 extern const struct Shape shapes[N_SHAPES];
 
 /* A text knows the logits that must follow each of its tokens, computed plainly: portable, alone, one by one. */

@@ -14,36 +14,60 @@ struct Case {
     float *out, *expected;
 };
 
-/* Where a value lies, told again from the one sentence in rillm.h that defines a panel. */
+/* Where values and scales lie, told again from the comment in rillm.h that defines a panel. */
 static int32_t code_at(const struct Case *t, const uint8_t *panel, int32_t row, int32_t column)
 {
     const uint8_t *values = panel + format_values_offset(t->format, t->n_columns);
-    if (t->format->bits == 8)
-        return (int8_t)values[column / 4 * LINE_BYTES + row * 4 + column % 4];
-    uint8_t byte = values[column / 8 * LINE_BYTES + row * 4 + column % 4];
-    return (column % 8 < 4 ? byte & 15 : byte >> 4) - t->format->zero;
+    int32_t bits = t->format->bits, at = row * 4 + column % 4;
+    if (bits == 8)
+        return (int8_t)values[column / 4 * LINE_BYTES + at];
+    const uint8_t *group = values + column / GROUP * bits * LINE_BYTES;
+    uint8_t byte = group[column % GROUP / 8 * LINE_BYTES + at];
+    int32_t code = column % 8 < 4 ? byte & 15 : byte >> 4;
+    int32_t place = column % GROUP / 4 * (bits - 4); /* of the upper bits, in the run of a row's bytes */
+    if (bits > 4)
+        code += (group[(4 + place / 8) * LINE_BYTES + at] >> place % 8) % (1 << (bits - 4)) * 16;
+    return code - t->format->zero;
 }
 
-static float scale_at(const uint8_t *panel, int32_t entry, int32_t row)
+/* A two-level scale is an exact product: 11 bits times 8. */
+static float scale_at(enum ScaleType type, const uint8_t *halves, const uint8_t *bytes)
 {
-    return f32_from_f16(((const uint16_t *)panel)[entry * LANES + row]);
+    uint16_t half;
+    memcpy(&half, halves, 2);
+    float scale = type == SCALE_BF16 ? f32_of_bf16(half) : f32_from_f16(half);
+    return type == SCALE_U8_F16 ? scale * (float)*bytes : type == SCALE_I8_F16 ? scale * (float)(int8_t)*bytes : scale;
+}
+
+/* Of group g of a row: its scale, or its minimum, which stands behind all scales of its size. */
+static float group_scale(const struct Case *t, const uint8_t *panel, int32_t row, int32_t g, bool is_minimum)
+{
+    const bool has_minima = t->format->minimum;
+    const enum ScaleType type = is_minimum ? t->format->minimum : t->format->scale;
+    const bool is_two_level = type == SCALE_U8_F16 || type == SCALE_I8_F16;
+    const int32_t group = t->format->group, columns = is_two_level ? SUPER : group;
+    const int32_t n_halves = (t->n_columns + columns - 1) / columns, n_groups = (t->n_columns + group - 1) / group;
+    const uint8_t *bytes = panel + (1 + has_minima) * n_halves * LANES * 2;
+    int32_t half = is_minimum * n_halves + g * group / columns;
+    float scale = scale_at(type, panel + (half * LANES + row) * 2, bytes + (is_minimum * n_groups + g) * LANES + row);
+    return is_minimum && is_two_level ? -scale : scale;
 }
 
 static float expect_integers(const struct Case *t, const uint8_t *panel, int32_t row, int32_t r)
 {
-    int32_t n_groups = (t->n_columns + GROUP - 1) / GROUP;
+    const int32_t group = t->format->group;
     float sum = 0.0f;
-    for (int32_t g = 0; g < n_groups; g++) {
+    for (int32_t g = 0; g * group < t->n_columns; g++) {
         int64_t dot = 0, sum_q = 0;
-        for (int32_t c = g * GROUP; c < (g + 1) * GROUP; c++) {
+        for (int32_t c = g * group; c < (g + 1) * group; c++) {
             int64_t q = t->x.q[(size_t)r * t->x.stride + c];
             dot += code_at(t, panel, row, c) * q;
             sum_q += q;
         }
-        float x_scale = t->x.scales[r * (t->x.stride / GROUP) + g];
-        sum = fmaf((float)dot, scale_at(panel, g, row) * x_scale, sum);
+        float x_scale = t->x.scales[r * (t->x.stride / GROUP) + g * group / GROUP];
+        sum = fmaf((float)dot, group_scale(t, panel, row, g, false) * x_scale, sum);
         if (t->format->minimum)
-            sum = fmaf(scale_at(panel, n_groups + g, row), (float)sum_q * x_scale, sum);
+            sum = fmaf(group_scale(t, panel, row, g, true), (float)sum_q * x_scale, sum);
     }
     return sum;
 }
@@ -61,16 +85,22 @@ static float expect_floats(const struct Case *t, const uint8_t *panel, int32_t r
     return sum;
 }
 
-/* Random bytes are every code there is, −128 too; scales and floats are kept finite. */
+static uint16_t small_scale(const struct Format *format, struct Random *random)
+{
+    float scale = random_float(random, 0.01f);
+    return format->scale == SCALE_BF16 ? (uint16_t)(bits_of_f32(scale) >> 16) : f16_from_f32(scale);
+}
+
+/* Random bytes are every code and every byte of scales there is, −128 too; 16-bit scales and floats are small. */
 static void fill_panels(struct Case *t, struct Random *random)
 {
-    size_t offset = format_values_offset(t->format, t->n_columns);
+    size_t offset = format_layout(t->format, t->n_columns).sub_scales;
     for (int32_t p = 0; p < t->n_panels; p++) {
         uint8_t *panel = t->panels + (size_t)p * t->stride_bytes;
         for (size_t i = 0; i < format_panel_bytes(t->format, t->n_columns); i++)
             panel[i] = (uint8_t)random_u32(random);
         for (size_t i = 0; i < offset; i += 2)
-            memcpy(panel + i, (uint16_t[1]){ f16_from_f32(random_float(random, 0.01f)) }, 2);
+            memcpy(panel + i, (uint16_t[1]){ small_scale(t->format, random) }, 2);
         for (size_t i = 0; !t->format->group && i < (size_t)(t->n_columns * LANES); i++) {
             float value = random_float(random, 1.0f);
             uint16_t half = t->format->id == FORMAT_F16 ? f16_from_f32(value) : (uint16_t)(bits_of_f32(value) >> 16);
@@ -148,12 +178,13 @@ static void check_case(struct Case *t)
 static void matmul(enum FormatId first, enum FormatId last)
 {
     static const int32_t columns[] = { 1, 31, 32, 33, 40, 96, 576 };
+    static const int32_t super_columns[] = { 256, 512, 768, 1024, 1280, 1536, 2304 }; /* for two-level scales */
     for (enum FormatId id = first; id <= last; id++)
         for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
             for (int32_t n_rows = 1; n_rows <= TILE_ROWS; n_rows++) {
-                struct Random random = random_named(formats[id].name, columns[i] * 10 + n_rows);
-                struct Case t =
-                    case_create(id, columns[i], n_rows % 5 + 1, n_rows % 3, n_rows, n_rows % 2 * LINE_BYTES);
+                int32_t n = formats[id].scale >= SCALE_U8_F16 ? super_columns[i] : columns[i];
+                struct Random random = random_named(formats[id].name, n * 10 + n_rows);
+                struct Case t = case_create(id, n, n_rows % 5 + 1, n_rows % 3, n_rows, n_rows % 2 * LINE_BYTES);
                 fill_panels(&t, &random);
                 fill_activation(&t, &random);
                 check_case(&t);
@@ -162,7 +193,7 @@ static void matmul(enum FormatId first, enum FormatId last)
             }
 }
 
-void test_matmul_integers(void) { matmul(FORMAT_Q8, FORMAT_Q4M); }
+void test_matmul_integers(void) { matmul(FORMAT_Q8, N_FORMATS - 1); }
 void test_matmul_floats(void) { matmul(FORMAT_F32, FORMAT_BF16); }
 
 /* Every code times every activation in all four columns of a dot, and the extremes of neighbours against each
@@ -172,7 +203,7 @@ void test_matmul_saturation(void)
     static const int8_t edges[] = { -127, -1, 0, 1, 127 };
     static const uint8_t codes[] = { 0x80, 0x81, 0xff, 0x00, 0x01, 0x7f };
     const int32_t n = 4096;
-    for (enum FormatId id = FORMAT_Q8; id <= FORMAT_Q4M; id++) {
+    for (enum FormatId id = FORMAT_Q8; id < N_FORMATS; id++) {
         struct Case t = case_create(id, n, 1, 0, 1, 0);
         struct Random random = random_named("saturation", (int32_t)id);
         int32_t values_bytes = n * LANES * t.format->bits / 8;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { N_ROWS = 21, N_PANELS = 2, COLUMNS_AT_MOST = 608 };
+enum { N_ROWS = 21, N_PANELS = 2, COLUMNS_AT_MOST = 768 };
 
 /* Row r of the source goes to panel row r + 11·(r > 4): a hole of padding rows as between heads. */
 static const int32_t hole_start = 5, hole_rows = 11;
@@ -111,63 +111,64 @@ void test_pack_floats(void)
         }
 }
 
-/* ---- blocks of GGUF: value = scale · (q − zero) + minimum, nibbles i and i + 16 in a byte -------------- */
+/* ---- blocks of GGUF --------------------------------------------------------------------------------- */
 
-static uint16_t finite_half(struct Random *random)
+/* Of the three kinds that are written down in a line: value = scale · (q − zero) + minimum, nibbles i and i + 16 in
+   a byte. What the other kinds mean is tested from Python, against the gguf package. */
+static float value_at(enum SourceKind kind, const uint8_t *block, int32_t i)
 {
-    uint16_t half = (uint16_t)random_u32(random);
-    return (half & 0x7c00) == 0x7c00 ? half & 0x83ff : half;
+    uint16_t scale, minimum = 0;
+    memcpy(&scale, block, 2);
+    if (kind == SOURCE_Q4_1)
+        memcpy(&minimum, block + 2, 2);
+    const uint8_t *codes = block + (kind == SOURCE_Q4_1 ? 4 : 2);
+    int32_t nibble = codes[i % 16] >> (i < 16 ? 0 : 4) & 15;
+    int32_t q = kind == SOURCE_Q8_0 ? (int8_t)codes[i] : kind == SOURCE_Q4_0 ? nibble - 8 : nibble;
+    return (float)q * f32_from_f16(scale) + f32_from_f16(minimum);
 }
 
+static void check_blocks(enum SourceKind kind, int32_t n, const uint8_t *source)
+{
+    const struct BlockKind *k = &block_kinds[kind];
+    const struct Format *format = &formats[k->format];
+    float expected[COLUMNS_AT_MOST], got[COLUMNS_AT_MOST];
+    size_t row_bytes = source_row_bytes(kind, n);
+    uint8_t *panels = pack(format, kind, source, n);
+    if (!CHECK(panels != NULL, "kind %d, %d columns", (int)kind, n))
+        return;
+    CHECK(padding_is_zero(format, panels, n), "kind %d, %d columns", (int)kind, n);
+    hash_bits(panels, format_panel_bytes(format, n) * N_PANELS);
+    for (int32_t r = 0; r < N_ROWS; r++) {
+        const uint8_t *row = source + (size_t)r * row_bytes;
+        source_to_f32(kind, row, n, expected);
+        hash_bits(expected, (size_t)n * sizeof(float));
+        for (int32_t c = 0; kind <= SOURCE_Q4_1 && c < n; c++)
+            CHECK(same_bits(expected[c], value_at(kind, row + c / GROUP * k->n_bytes, c % GROUP)),
+                  "kind %d: [%d, %d] of the source is %a", (int)kind, r, c, expected[c]);
+        unpack(format, panels, r, n, got);
+        CHECK(all_same_bits(got, expected, (size_t)n), "kind %d, %d columns: row %d", (int)kind, n, r);
+    }
+    free(panels);
+}
+
+/* Any scales there are, then those of a model. */
 void test_pack_blocks(void)
 {
-    static const struct {
-        enum FormatId format;
-        enum SourceKind kind;
-    } pairs[] = {
-        { FORMAT_Q8, SOURCE_Q8_0 },
-        { FORMAT_Q4, SOURCE_Q4_0 },
-        { FORMAT_Q4M, SOURCE_Q4_1 },
-    };
-    float expected[COLUMNS_AT_MOST], got[COLUMNS_AT_MOST], widened[COLUMNS_AT_MOST];
-    for (size_t p = 0; p < 3; p++)
-        for (int32_t n = GROUP; n <= COLUMNS_AT_MOST; n += 96) {
-            const struct Format *format = &formats[pairs[p].format];
-            struct Random random = random_named(format->name, n);
-            size_t row_bytes = source_row_bytes(pairs[p].kind, n);
-            uint8_t *source = line_alloc(row_bytes * N_ROWS);
-            for (size_t i = 0; i < row_bytes * N_ROWS; i++)
-                source[i] = (uint8_t)random_u32(&random);
-            size_t head = p == 2 ? 4 : 2, block_bytes = row_bytes / (size_t)(n / GROUP);
-            for (size_t at = 0; at < row_bytes * N_ROWS; at += block_bytes)
-                for (size_t half = 0; half < head; half += 2)
-                    memcpy(source + at + half, (uint16_t[1]){ finite_half(&random) }, 2);
-            uint8_t *panels = pack(format, pairs[p].kind, source, n);
-            if (CHECK(panels != NULL, "%s %d", format->name, n)) {
-                CHECK(padding_is_zero(format, panels, n), "%s %d", format->name, n);
-                for (int32_t r = 0; r < N_ROWS; r++) {
-                    for (int32_t c = 0; c < n; c++) {
-                        const uint8_t *block = source + (size_t)r * row_bytes + (size_t)(c / GROUP) * block_bytes;
-                        const uint8_t *codes = block + head;
-                        uint16_t scale, minimum = 0;
-                        memcpy(&scale, block, 2);
-                        if (p == 2)
-                            memcpy(&minimum, block + 2, 2);
-                        int32_t i = c % GROUP, nibble = codes[i % 16] >> (i < 16 ? 0 : 4) & 15;
-                        int32_t q = p == 0 ? (int8_t)codes[i] : p == 1 ? nibble - 8 : nibble;
-                        expected[c] = (float)q * f32_from_f16(scale) + f32_from_f16(minimum);
-                    }
-                    source_to_f32(pairs[p].kind, source + (size_t)r * row_bytes, n, widened);
-                    unpack(format, panels, r, n, got);
-                    CHECK(all_same_bits(widened, expected, (size_t)n), "%s %d: row %d of the source", format->name, n,
-                          r);
-                    CHECK(all_same_bits(got, expected, (size_t)n), "%s %d: row %d", format->name, n, r);
-                }
+    for (enum SourceKind kind = SOURCE_Q8_0; kind < N_SOURCES; kind++) {
+        const struct BlockKind *k = &block_kinds[kind];
+        for (int32_t n = k->n_columns; n <= COLUMNS_AT_MOST; n += k->n_columns == SUPER ? SUPER : 3 * GROUP) {
+            struct Random random = random_named("blocks", (int32_t)kind * 10000 + n);
+            size_t n_blocks = (size_t)(N_ROWS * n / k->n_columns);
+            CHECK(source_row_bytes(kind, n) * N_ROWS == n_blocks * (size_t)k->n_bytes, "kind %d", (int)kind);
+            CHECK(source_row_bytes(kind, n + k->n_columns / 2) == 0, "kind %d: not whole blocks", (int)kind);
+            uint8_t *source = line_alloc(n_blocks * (size_t)k->n_bytes);
+            for (int32_t round = 0; round < 2; round++) {
+                random_blocks(&random, kind, round ? 0.1f : 0.0f, source, n_blocks);
+                check_blocks(kind, n, source);
             }
-            free(panels);
             free(source);
         }
-    CHECK(source_row_bytes(SOURCE_Q8_0, 33) == 0 && source_row_bytes(SOURCE_Q4_1, 48) == 0, "not whole blocks");
+    }
 }
 
 /* ---- floats to groups of integers ------------------------------------------------------------------- */
@@ -251,8 +252,23 @@ void test_refused_values(void)
             CHECK((panels != NULL) == is_held, "%s with %g", formats[id].name, bad[i]);
             free(panels);
         }
-    x[3 * 40 + 37] = 0;
-    static uint8_t blocks[N_ROWS * 34];
-    memcpy(blocks + 34 * 7, (uint16_t[1]){ 0x7c00 }, 2);  /* an infinite scale in a file's own block */
-    CHECK(pack(&formats[FORMAT_Q8], SOURCE_Q8_0, blocks, 32) == NULL, "an infinite scale");
+    for (enum SourceKind kind = SOURCE_Q8_0; kind < N_SOURCES; kind++) {   /* and in a file's own blocks */
+        const struct BlockKind *k = &block_kinds[kind];
+        const int32_t n = 2 * k->n_columns;
+        for (int32_t i = 0; i < 6; i++) {
+            const int32_t at = i % 2 ? k->minimum : k->scale;
+            struct Random random = random_named("refused", (int32_t)kind);
+            uint8_t *blocks = line_alloc((size_t)(2 * N_ROWS * k->n_bytes));
+            random_blocks(&random, kind, 0.0f, blocks, 2 * N_ROWS);
+            uint8_t *block = blocks + 15 * k->n_bytes;
+            if (at >= 0)
+                memcpy(block + at, (uint16_t[]){ f16_from_f32(bad[i / 2]) }, 2);
+            else if (i % 2 == 0)
+                block[0] = (uint8_t)(253 + i / 2);
+            uint8_t *panels = pack(&formats[k->format], kind, blocks, n);
+            CHECK((panels != NULL) == (at < 0 && i % 2), "kind %d with %g at %d", (int)kind, bad[i / 2], at);
+            free(panels);
+            free(blocks);
+        }
+    }
 }

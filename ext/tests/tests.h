@@ -24,6 +24,17 @@ int32_t random_between(struct Random *random, int32_t first, int32_t last); /* b
 float random_float(struct Random *random, float amplitude);                /* 24 random bits in ±amplitude */
 void random_floats(struct Random *random, float amplitude, float *out, size_t n);
 
+/* blocks.c: what a file's blocks are, told again; n_columns 0: floats. */
+struct BlockKind {
+    enum FormatId format;     /* that holds them exactly */
+    int32_t n_columns, n_bytes;
+    int32_t scale, minimum; /* where the f16 lies, or −1; the scale of a kind without is its first byte, an exponent */
+    float spread, centre; /* deviation of values under a scale of 1, and the minimum that brings their mean to 0 */
+};
+extern const struct BlockKind block_kinds[N_SOURCES];
+/* Values of about that deviation; 0: scales are any finite number. */
+void random_blocks(struct Random *random, enum SourceKind kind, float deviation, uint8_t *blocks, size_t n_blocks);
+
 /* FNV-1a-64 of everything that must be the same bits in every build; printed as `bits`. */
 void hash_bits(const void *data, size_t n_bytes);
 
