@@ -118,7 +118,8 @@ struct PackJob {
     uint8_t *panels;           /* [n_panels] at stride_bytes */
     size_t stride_bytes;
 };
-/* Fills panels; false when a scale does not fit its stored type or a value is not finite. */
+/* Fills panels; false when a scale does not fit its stored type, a value is not finite, or the format is one of blocks
+   that the source does not hold. */
 bool pack_panels(const struct PackJob *job);
 void unpack_row(const struct Format *format, const uint8_t *panel, int32_t row, int32_t n_columns,
                 float *out /* [n_columns] */);

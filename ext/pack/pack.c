@@ -100,8 +100,16 @@ static bool pack_row(const struct PackJob *job, const uint8_t *source, float *fl
     return true;
 }
 
+/* Floats and q8, q4, q4m are made of any source; other formats only of the blocks that they hold. */
+static bool is_made_of(const struct Format *format, enum SourceKind kind)
+{
+    return format->id <= FORMAT_Q4M || source_format(kind) == format;
+}
+
 bool pack_panels(const struct PackJob *job)
 {
+    if (!is_made_of(job->format, job->kind))
+        return false;
     const size_t columns = (size_t)(job->n_columns + GROUP - 1) / GROUP * GROUP;
     const size_t n_scales = columns / GROUP, n_groups = columns / 16;   /* at most */
     size_t panel_bytes = format_panel_bytes(job->format, job->n_columns);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the C runner: build.sh OUTPUT COMPILER [FLAGS...]. The engine's own flags come from setup.py, FLAGS go last.
+# MAIN=ext/tests/fuzz/blocks.c builds that file over the engine instead.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 output=$1 compiler=$2
@@ -23,7 +24,7 @@ case $("$compiler" -dumpmachine) in x86_64*) ;; *) isas=portable ;; esac
 objects=$output.objects
 rm -rf "$objects" && mkdir -p "$objects"
 {
-    for source in ext/{engine,pack,runtime,sample,tests}/*.c ext/kernels/dispatch.c; do
+    for source in ext/{engine,pack,runtime,sample}/*.c ${MAIN:-ext/tests/*.c} ext/kernels/dispatch.c; do
         echo "$source"
     done
     for isa in $isas; do
@@ -32,4 +33,5 @@ rm -rf "$objects" && mkdir -p "$objects"
 } | while read -r source own_flags; do
     echo "$compiler -c $source -o $objects/$(tr / _ <<<"$source").o ${flags[*]} $own_flags"
 done | xargs -P "$(nproc)" -d '\n' -n 1 bash -c '$0'
-"$compiler" "$objects"/*.o -o "$output" "$@" -pthread -lm -Wl,--wrap=pthread_create,--wrap=mmap
+[ -n "${MAIN:-}" ] || set -- "$@" -Wl,--wrap=pthread_create,--wrap=mmap
+"$compiler" "$objects"/*.o -o "$output" "$@" -pthread -lm

@@ -252,6 +252,13 @@ void test_refused_values(void)
             CHECK((panels != NULL) == is_held, "%s with %g", formats[id].name, bad[i]);
             free(panels);
         }
+    for (enum FormatId id = FORMAT_Q5; id < N_FORMATS; id++) {   /* even where there are no rows to encode */
+        static const int32_t none[LANES] = { -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 };
+        uint8_t *panel = line_alloc(format_panel_bytes(&formats[id], SUPER));
+        struct PackJob job = { &formats[id], SOURCE_F32, (uint8_t *)x, none, 4, 1, panel, 0 };
+        CHECK(!pack_panels(&job), "floats as %s", formats[id].name);
+        free(panel);
+    }
     for (enum SourceKind kind = SOURCE_Q8_0; kind < N_SOURCES; kind++) {   /* and in a file's own blocks */
         const struct BlockKind *k = &block_kinds[kind];
         const int32_t n = 2 * k->n_columns;
