@@ -319,8 +319,9 @@ def test_cve_2026_7482_damaged_files_never_give_bytes_outside_themselves(tmp_pat
         outcomes.add(None)
         for tensor in checkpoint.tensors.values():
             n_values = int(np.prod(tensor.shape))
-            n_bytes = {"F32": 4, "F16": 2, "BF16": 2}.get(tensor.kind, 0) * n_values
-            n_bytes = n_bytes or n_values // 32 * {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20}[tensor.kind]
+            kind = gguf_package.GGMLQuantizationType[tensor.kind]
+            block_values, block_bytes = gguf_package.GGML_QUANT_SIZES[kind]
+            n_bytes = n_values // block_values * block_bytes
             assert tensor.data.size == n_bytes <= path.stat().st_size
     assert {None, TruncatedFile, MalformedFile, UnsupportedTensorKind} <= outcomes
 
