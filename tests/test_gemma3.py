@@ -4,11 +4,16 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rillm
-from rillm.checkpoint import hub
+from gguf_blocks import dequantize
+from rillm.checkpoint import hub, open_checkpoint
 from rillm.checkpoint.mapped import KINDS
+from rillm.engine._engine import row_bytes
+from rillm.weights.formats import NATIVE
+from test_kquants import pack
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/gemma3.json").read_text("utf-8"))
 NEEDED = {"Q4_K", "Q5_0", "Q6_K", "Q8_0"}
@@ -46,3 +51,16 @@ def test_gemma3_is_what_its_file_says(gemma3):
     assert config.windows == ((512,) * 5 + (0,)) * 3
     assert [config.ropes[i].theta for i in config.layer_ropes] == ([1e4] * 5 + [1e6]) * 3
     assert sorted(gemma3.eos_token_ids) == [1, 106]  # <eos>, <end_of_turn>
+
+
+@pytest.mark.parametrize("kind", sorted(NEEDED))
+def test_gemma3_keeps_every_bit_of_its_blocks(path, kind):
+    """They are of llama.cpp's quantizer; what they hold is the gguf package's word."""
+    with open_checkpoint(path) as checkpoint:
+        tensor = next(t for t in checkpoint.tensors.values() if t.kind == kind)
+        n_rows, n_columns = min(tensor.shape[0], 512), tensor.shape[1]
+        data = tensor.data[: n_rows * row_bytes(kind, n_columns)].copy()
+    blocks = data.reshape(n_rows, -1)
+    weights, stride, n_panels = pack(kind, blocks, n_rows, n_columns)
+    got = weights.unpack(NATIVE[kind], 0, stride, n_panels, n_columns)[:n_rows]
+    assert np.array_equal(got, dequantize(kind, blocks))

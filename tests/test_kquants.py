@@ -172,8 +172,8 @@ def test_matmul_has_the_bits_of_portable_for_any_number_of_rows(isa, kind, n_blo
 # ---- models --------------------------------------------------------------------------------------
 
 
-def write_model(path, kinds):
-    """A llama of two layers, 256 wide, whose matrices hold random blocks of the kinds in turn."""
+def shapes():
+    """The matrices of a llama of two layers, 256 wide."""
     shapes = {"token_embd": (48, 256)}
     for i in range(2):
         shapes |= {
@@ -182,8 +182,13 @@ def write_model(path, kinds):
             f"blk.{i}.ffn_gate": (512, 256), f"blk.{i}.ffn_up": (512, 256),
             f"blk.{i}.ffn_down": (256, 512),
         }  # fmt: skip
+    return shapes
+
+
+def write_model(path, kinds):
+    """Such a llama, whose matrices hold random blocks of the kinds in turn."""
     tensors = {}
-    for n, (name, (rows, columns)) in enumerate(shapes.items()):
+    for n, (name, (rows, columns)) in enumerate(shapes().items()):
         kind = kinds[n % len(kinds)]
         blocks = centred(kind, random_blocks(kind, name, rows, columns), columns**-0.5)
         number = gguf.GGMLQuantizationType[kind].value
