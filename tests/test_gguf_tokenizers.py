@@ -132,6 +132,19 @@ def test_huggingface_tokenizers_1449_time_grows_with_length(build):
         assert long / short < 8  # linear: 4; quadratic: 16
 
 
+def test_a_token_of_a_megabyte_takes_no_time(build):
+    """Cutting it everywhere would take minutes: its halves have lengths that tokens have."""
+    vocabulary = sentencepiece(False)
+    vocabulary["tokenizer.ggml.tokens"][-1] = "ab" * (1 << 19)
+    start = time.process_time()
+    tokenizer = build(vocabulary)
+    assert time.process_time() - start < 5
+    assert tokenizer.encode("x" + "ab" * (1 << 19)) == [
+        *tokenizer.encode("x"),
+        tokenizer.vocab_size - 1,
+    ]
+
+
 def test_merges_of_large_vocabularies_are_kept(build, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(gguf_merges, "_KEPT_FROM", 1)
     first = build(sentencepiece(True)).encode("ab cd")

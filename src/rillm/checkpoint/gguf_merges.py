@@ -42,13 +42,15 @@ def merges_by_score(
 
 
 def _pairs(ids: dict[str, int], scores: list[float]) -> np.ndarray:
-    """int32 [n, 2]: ids of the halves."""
+    """int32 [n, 2]: ids of the halves, whose lengths are those of tokens: a long token has few."""
     tokens, get = list(ids), ids.get
+    lengths = sorted(set(map(len, tokens)))
+    n_shorter = {length: i for i, length in enumerate(lengths)}
     best_first = sorted(range(len(tokens)), key=lambda id: -scores[id])
     found = [
         (left, right)
         for token in map(tokens.__getitem__, best_first)
-        for cut in range(1, len(token))
+        for cut in lengths[: n_shorter[len(token)]]
         if (left := get(token[:cut])) is not None and (right := get(token[cut:])) is not None
     ]
     return np.array(found, np.int32).reshape(-1, 2)
