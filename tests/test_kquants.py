@@ -31,7 +31,7 @@ ISAS = available_isas()
 WIDENED = {"Q2_K": 1.95, "Q3_K": 1.91, "IQ4_NL": 1.89, "IQ4_XS": 1.96, "MXFP4": 1.29}
 REFUSED = {
     "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
-    "TQ1_0": 34, "TQ2_0": 35, "NVFP4": 40,
+    "TQ1_0": 34, "TQ2_0": 35, "NVFP4": 40, "Q1_0": 41, "Q2_0": 42,
 }  # fmt: skip
 
 
