@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rillm.checkpoint import Checkpoint, Config
+from rillm.checkpoint.rope_config import LEAST, MOST
 from rillm.engine._engine import HEAD_DIM_AT_MOST, kv_bytes
-from rillm.errors import UnexpectedTensor, UnsupportedConfig
+from rillm.errors import MalformedFile, UnexpectedTensor, UnsupportedConfig
 from rillm.families.rope import frequencies
 from rillm.weights.formats import choose, is_quantized
 from rillm.weights.packing import Layout, Matrix, Part, head_rows, pad_heads, values_of, whole_rows
@@ -284,8 +285,13 @@ class _Planner:
     def ropes(self) -> tuple[tuple[np.ndarray, float], ...]:
         n, factors = self.config.rotary_dim, None
         if "rope_factors" in self.tensors.names:
-            factors = self.tensors.find("rope_factors", None, (n // 2,))
-        factors = None if factors is None else values_of(factors)
+            tensor = self.tensors.find("rope_factors", None, (n // 2,))
+            factors = None if tensor is None else values_of(tensor)
+            if tensor and not all(LEAST <= factor <= MOST for factor in factors):
+                raise MalformedFile(
+                    f"{tensor.file}: tensor {tensor.name} holds numbers from {factors.min()} to "
+                    f"{factors.max()}, expected them from {LEAST:g} to {MOST:g}"
+                )
         return tuple(frequencies(rope, n, factors=factors) for rope in self.config.ropes)
 
 

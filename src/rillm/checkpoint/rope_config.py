@@ -6,7 +6,7 @@ from typing import Any
 from rillm.checkpoint.keys import Keys
 from rillm.errors import MalformedFile, UnknownRopeType
 
-_LEAST, _MOST = 1e-9, 1e18  # numbers beyond are mistakes, and frequencies still float32
+LEAST, MOST = 1e-9, 1e18  # numbers beyond are mistakes, and frequencies still float32
 ROPE_KINDS = ("default", "linear", "dynamic", "ntk_alpha", "yarn", "llama3", "longrope")
 
 
@@ -53,9 +53,9 @@ class Rope:
                     )
                 named |= {f"{name}_factor[{i}]": value for i, value in enumerate(divisors)}
         for name, value in named.items():
-            if not _LEAST <= value <= _MOST or (name == "theta" and value <= 1):
-                least = 1 if name == "theta" else _LEAST
-                return f"{name} is {value}, expected a number from {least:g} to {_MOST:g}"
+            if not LEAST <= value <= MOST or (name == "theta" and value <= 1):
+                least = 1 if name == "theta" else LEAST
+                return f"{name} is {value}, expected a number from {least:g} to {MOST:g}"
         if self.kind not in ("default", "linear", "ntk_alpha") and self.original_context < 2:
             return f"was trained for {self.original_context} positions, expected at least 2"
         return None
