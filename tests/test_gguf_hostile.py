@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 
+import fuzz_gguf
 from gguf_models import CASES, load_manifest, write_gguf
 from gguf_writer import encode, llama_metadata
 from rillm.checkpoint import gguf, open_checkpoint
@@ -13,6 +14,7 @@ from rillm.errors import CheckpointError, MalformedFile
 from rillm.plan import make_plan
 from rillm.weights.packing import Layout
 from small_vocabularies import byte_level, sentencepiece
+from weights import FIXTURES
 
 ANY = {
     "float32": [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-45, 3e38, 1.0],
@@ -82,6 +84,17 @@ def test_numbers_that_cannot_be(tmp_path, key, value, words):
         open_checkpoint(write_gguf(tmp_path / "model.gguf", manifest))
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-45, float("nan"), float("inf")])
+def test_rope_factors_that_cannot_be(tmp_path, value):
+    """Found by fuzzing: the factors of llama3 stand among the tensors, and divide."""
+
+    def change(_, tensors):
+        tensors["rope_freqs.weight"][3] = value
+
+    path = write_gguf(tmp_path / "model.gguf", load_manifest("llama_llama3"), change)
+    assert outcome(path) == "MalformedFile"
+
+
 @pytest.mark.parametrize("case, value", [("granite", 0.0), ("granite", float("nan"))])
 def test_a_scale_that_is_no_divisor(tmp_path, case, value):
     manifest = load_manifest(case)
@@ -130,3 +143,19 @@ def test_ggml_org_llama_cpp_24888_damage_to_a_vocabulary(tmp_path, vocabulary):
         except CheckpointError as error:
             outcomes.add(type(error).__name__)
     assert {"a tokenizer", "MalformedFile"} <= outcomes
+
+
+@pytest.mark.parametrize("file", sorted((FIXTURES / "hostile").iterdir()), ids=lambda f: f.name)
+def test_what_fuzzing_found(tmp_path, file):
+    """Each once raised something untyped, or did not end."""
+    path = fuzz_gguf.write(tmp_path / "model.gguf", file.read_bytes())
+    assert fuzz_gguf.outcome(path) != "a model"
+
+
+def test_fuzzing_a_little(tmp_path):
+    """Seeds and their mutations load or raise a typed error; `.ci/run fuzz` goes on for longer."""
+    seeds, outcomes = fuzz_gguf.seeds(), set()
+    inputs = [*seeds, *(fuzz_gguf.mutate(seeds[i % len(seeds)], 1 << 15, i) for i in range(150))]
+    for data in inputs:
+        outcomes.add(fuzz_gguf.outcome(fuzz_gguf.write(tmp_path / "model.gguf", data)))
+    assert {"a model", "MalformedFile", "TruncatedFile", "MissingTensor"} <= outcomes
