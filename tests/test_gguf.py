@@ -419,6 +419,8 @@ def test_what_would_change_the_arithmetic_is_refused(config, key, content):
         ("llama.block_count", "2"),
         ("llama.block_count", 0),
         ("llama.block_count", 2**32 - 1),
+        ("llama.context_length", 0),
+        ("llama.context_length", 2**32 - 1),
         ("llama.attention.head_count", 0),
         ("llama.attention.head_count", 3),
         ("llama.attention.head_count", [4, 4]),

@@ -11,6 +11,7 @@ from time import perf_counter
 
 from rillm import cpu
 from rillm.checkpoint import hub, open_checkpoint
+from rillm.checkpoint.config import CONTEXT_AT_MOST
 from rillm.decoding import loop
 from rillm.decoding.options import Sampling
 from rillm.decoding.trace import Step
@@ -30,8 +31,6 @@ from rillm.prefix_cache import PrefixCache
 from rillm.session import Session
 from rillm.weights.formats import canonical
 from rillm.weights.packing import Layout
-
-CONTEXT_AT_MOST = 1 << 24  # positions; a config beyond this is a mistake
 
 
 class Model:

@@ -24,6 +24,7 @@ ACTIVATIONS = {  # config.json's name -> the kernel's
 
 LAYERS_AT_MOST = 4096
 ROWS_AT_MOST = 1 << 24
+CONTEXT_AT_MOST = 1 << 24  # positions; a config beyond this is a mistake
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class Config:
         largest = max(self.n_heads * self.head_dim, *(getattr(self, name) for name in counts))
         if largest > ROWS_AT_MOST:  # before there is a list of them
             raise self._wrong(f"a matrix has {largest} rows, expected at most {ROWS_AT_MOST}")
+        if self.context_length > CONTEXT_AT_MOST:
+            raise self._wrong(
+                f"a context of {self.context_length} positions, expected at most {CONTEXT_AT_MOST}"
+            )
         if self.n_heads % self.n_kv_heads:
             raise self._wrong(f"{self.n_heads} heads cannot share {self.n_kv_heads} KV heads")
         if self.ropes and self.rotary_dim % 2:
@@ -117,7 +122,8 @@ def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
     sliding = _sliding_layers(raw, arithmetic, n_layers)
     ropes, layer_ropes = _ropes(keys, arithmetic, context_length, sliding)
     if any(rope.kind == "dynamic" for rope in ropes):
-        context_length = int(context_length * ropes[0].factor)
+        grown = context_length * ropes[0].factor
+        context_length = int(grown) if 1 <= grown <= CONTEXT_AT_MOST else CONTEXT_AT_MOST + 1
     window = keys.integer(arithmetic.window.name, 0) if any(sliding) else 0
     return Config(
         file=file,
