@@ -18,6 +18,7 @@ from gguf_blocks import (
     with_minimum,
     with_scale,
 )
+from rillm.cli import info as cli_info
 from rillm.engine import _engine, _kernels
 from rillm.engine._engine import SOURCE_KINDS, Weights, available_isas, panel_bytes, row_bytes
 from rillm.errors import UnsupportedTensorKind
@@ -224,6 +225,7 @@ def test_a_model_of_all_kinds_has_one_set_of_bits(monkeypatch, tmp_path):
     expected, info = run(path)
     assert set(info["weights"]) == {NATIVE[kind] for kind in KINDS}
     assert "1 tensors MXFP4 as q5b (1.29 × the bytes)" in info["widened"]
+    assert ("held wider", info["widened"]) in cli_info.rows(info)
     for isa in ISAS:
         monkeypatch.setenv("RILLM_ISA", isa)
         assert np.array_equal(run(path, threads=2)[0], expected), isa
