@@ -230,6 +230,11 @@ def test_a_tensor_kind_that_is_not_read_is_named(read, kind, name):
         (preamble(1, 0) + tensor_entry("a", "F32", (1,), 4) + bytes(99), "aligned"),
         (preamble(1, 0) + tensor_entry("a", "Q8_0", (2, 33), 0) + bytes(99), "blocks of 32"),
         (preamble(2, 0) + tensor_entry("a", "F32", (1,), 0) * 2 + bytes(99), "a comes twice"),
+        (preamble(0, 1) + string("k" * 65_536) + value(1), "a metadata key has 65536 bytes"),
+        (
+            preamble(1, 0) + tensor_entry("a" * 65_536, "F32", (1,), 0) + bytes(99),
+            "a tensor's name has 65536 bytes, expected at most 65535: 'aaa",
+        ),
     ],
 )
 def test_what_breaks_the_format_is_said(read, data, words):

@@ -115,6 +115,18 @@ def test_norms_one_a_head_are_rows_of_one_tensor(tmp_path, case):
             r"blk\.1\.xielu\.beta",
         ),
         (
+            "phi3_longrope",
+            lambda _, t: t.update({"rope_factors_long.weight": np.ones(1 << 20, np.float32)}),
+            errors.MalformedFile,
+            "expected at most 4096 numbers in F32",
+        ),
+        (
+            "apertus",
+            lambda m, _: m.update({"xielu.beta": ("f32", [1.0] * 100_000)}),
+            errors.MalformedFile,
+            r"xielu\.beta has 100000 values, expected one a layer",
+        ),
+        (
             "olmo3",
             lambda m, _: m.update({"olmo2.attention.sliding_window_pattern": [True]}),
             errors.MalformedFile,

@@ -17,6 +17,7 @@ _STRING, _ARRAY = 8, 9  # type numbers, beside those of SCALARS
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
 _MAX_ALIGNMENT = 1 << 20
+_MAX_NAME_BYTES = (1 << 16) - 1  # of keys and tensors, for they stand in errors
 _ENTRY_BYTES = 8 + 4 + 1  # the least that a metadata entry takes: key length, type, value
 _TENSOR_BYTES = 8 + 4 + 8 + 4 + 8  # and a tensor: name length, rank, a dimension, kind, offset
 
@@ -88,7 +89,7 @@ class _Reader:
         metadata = Metadata(self.file.path)
         self.need(n_entries, _ENTRY_BYTES, f"{n_entries} metadata entries")
         for _ in range(n_entries):
-            key = self.string("a metadata key")
+            key = self.name("a metadata key")
             metadata.add(key, *self.value(key))
         self.need(n_tensors, _TENSOR_BYTES, f"a table of {n_tensors} tensors")
         table = [self.tensor_entry() for _ in range(n_tensors)]
@@ -111,7 +112,7 @@ class _Reader:
         return self.scalar("<Q", "the number of tensors"), self.scalar("<Q", "that of metadata")
 
     def tensor_entry(self) -> tuple[str, str, tuple[int, ...], int]:
-        name = self.string("a tensor's name")
+        name = self.name("a tensor's name")
         n_dimensions = self.scalar("<I", f"tensor {name}")
         if not 1 <= n_dimensions <= _MAX_DIMENSIONS:
             raise self.malformed(
@@ -192,6 +193,16 @@ class _Reader:
                 f"({self.file.n_bytes} bytes); it is cut short or damaged: fetch it again"
             )
         self.at = at
+
+    def name(self, what: str) -> str:
+        start = self.at
+        name = self.string(what)
+        if self.at - start - 8 > _MAX_NAME_BYTES:
+            raise self.malformed(
+                f"{what} has {self.at - start - 8} bytes, expected at most {_MAX_NAME_BYTES}: "
+                f"{name[:60]!r}…"
+            )
+        return name
 
     def string(self, what: str) -> str:
         n_bytes = self.scalar("<Q", what)

@@ -34,6 +34,7 @@ _LONGROPE = {
     "short_factor": "rope_factors_short.weight",
     "long_factor": "rope_factors_long.weight",
 }
+_FACTORS_AT_MOST = 4096  # one of every two dimensions of a head
 _XIELU_SHAPES = {"alpha_p": (1,), "alpha_n": (1,), "beta": (), "eps": ()}
 
 
@@ -78,7 +79,7 @@ def config_from_gguf(metadata: Metadata, tensors: dict[str, Tensor]) -> Config:
     if family.gguf_omits:
         raw |= family.gguf_omits(raw)
     config = config_from_json(file, raw)
-    _add_xielu(metadata, tensors)
+    _add_xielu(metadata, tensors, config.n_layers)
     return replace(config, arithmetic=stored_as(config.arithmetic, family, tensors))
 
 
@@ -178,14 +179,22 @@ def _rope(own: Metadata, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _numbers(tensor: Tensor) -> list[float]:
-    if tensor.kind != "F32":
-        raise MalformedFile(f"{tensor.file}: tensor {tensor.name} is {tensor.kind}, expected F32")
+    if tensor.kind != "F32" or tensor.data.size > 4 * _FACTORS_AT_MOST:
+        raise MalformedFile(
+            f"{tensor.file}: tensor {tensor.name} is {tensor.kind} {list(tensor.shape)}, "
+            f"expected at most {_FACTORS_AT_MOST} numbers in F32"
+        )
     return np.frombuffer(tensor.data, "<f4").tolist()
 
 
-def _add_xielu(metadata: Metadata, tensors: dict[str, Tensor]) -> None:
+def _add_xielu(metadata: Metadata, tensors: dict[str, Tensor], n_layers: int) -> None:
     for part, shape in _XIELU_SHAPES.items():
         values = metadata.array(f"xielu.{part}", ("f32",), None)
+        if values and len(values) > n_layers:  # before there is a tensor for each
+            raise MalformedFile(
+                f"{metadata.file}: xielu.{part} has {len(values)} values, expected one a layer, "
+                f"{n_layers}"
+            )
         for layer, value in enumerate(values.tolist() if values else ()):
             name = f"blk.{layer}.xielu.{part}"
             data = np.array([value], "<f4").view(np.uint8)
