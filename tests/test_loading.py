@@ -123,6 +123,14 @@ def test_values_that_no_scale_holds_are_refused_by_tensor(tmp_path, weights, val
         Model.from_pretrained(tmp_path, weights=weights)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["model.layers.1.input_layernorm.weight", "model.norm.weight"])
+def test_a_vector_that_is_not_finite_is_refused_by_tensor(tmp_path, name, value):
+    write_changed(tmp_path, "base", lambda tensors: tensors[name].__setitem__(3, value))
+    with pytest.raises(errors.MalformedFile, match=f"tensor {name} holds a value that is not"):
+        Model.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("largest", [0, 1e-45, 1e-38, 1e-30, 1e-8, 1e-4, 1, 1e4])
 def test_ggml_org_llama_cpp_7313_weights_near_zero(largest):
     values = random_tensor("near zero", (16, 64), 1.0) * np.float32(largest)

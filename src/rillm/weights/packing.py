@@ -9,7 +9,7 @@ import numpy as np
 from rillm.checkpoint import Tensor
 from rillm.engine._engine import LANES_PER_PANEL as LANES
 from rillm.engine._engine import Weights, panel_bytes, row_bytes, widen
-from rillm.errors import UnsupportedTensorKind
+from rillm.errors import MalformedFile, UnsupportedTensorKind
 from rillm.weights.formats import NATIVE, is_quantized
 
 PANELS_PER_JOB = 64
@@ -184,8 +184,11 @@ def pad_heads(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def values_of(tensor: Tensor) -> np.ndarray:
-    """A vector of a file as float32."""
-    return widen(tensor.kind, tensor.data, tensor.shape[-1]).reshape(-1)
+    """A vector of a file as float32; MalformedFile if a value is not finite."""
+    values = widen(tensor.kind, tensor.data, tensor.shape[-1]).reshape(-1)
+    if not np.isfinite(values).all():
+        raise MalformedFile(f"{tensor.file}: tensor {tensor.name} holds a value that is not finite")
+    return values
 
 
 def _bias_of(part: Part) -> np.ndarray:

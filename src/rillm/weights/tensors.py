@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from rillm.checkpoint import Checkpoint, Tensor
-from rillm.errors import MalformedFile, MissingTensor, ShapeMismatch, UnexpectedTensor
+from rillm.errors import MissingTensor, ShapeMismatch, UnexpectedTensor
 from rillm.families.base import Family
 from rillm.weights.packing import values_of
 
@@ -83,10 +83,6 @@ class Tensors:
         for name, shape in zip(names, shapes, strict=True):
             tensor = self.get(f"activation_parameters/{name}", layer, shape)
             stored.append(float(values_of(replace(tensor, shape=(1,)))[0]))
-        if not np.isfinite(stored).all():
-            raise MalformedFile(
-                f"{self.file}: layer {layer}'s parameters of xIELU are {stored}, expected numbers"
-            )
         alpha_p, alpha_n, beta, epsilon = stored
         softplus = np.logaddexp(0.0, [alpha_p, alpha_n])
         return np.array([softplus[0], beta + softplus[1], beta, epsilon], np.float32)
