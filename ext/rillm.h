@@ -298,6 +298,11 @@ struct NoiseKey {
     uint64_t seed;
     uint32_t index, completion, purpose;
 };
+#define PHILOX_FACTOR0 0xD2511F53u
+#define PHILOX_FACTOR1 0xCD9E8D57u
+#define PHILOX_STEP0 0x9E3779B9u
+#define PHILOX_STEP1 0xBB67AE85u
+enum { PHILOX_ROUNDS = 10 };
 void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 void noise_words(const struct NoiseKey *key, uint32_t block, uint32_t words[4]); /* of tokens 4·block + 0..3 */
 float noise_of_word(uint32_t word);
@@ -320,8 +325,9 @@ struct SamplerStep {
     double parameters[3];
 };
 struct Sampler {
-    const struct SamplerStep *steps; /* [n_steps], in order */
-    int32_t n_steps, min_keep; /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
+    const struct SamplerStep *steps;  /* [n_steps], in order */
+    const struct Kernels *kernels;    /* what computes it; what comes out is the same */
+    int32_t n_steps, min_keep;        /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
     bool wants_surprise;
 };
 struct Choice {
@@ -338,8 +344,8 @@ enum Status sample_many(const float *logits, int32_t n, const struct Sampler *sa
 enum Status sample_kept(const float *logits, int32_t n, const struct Sampler *sampler, const struct NoiseKey *key,
                         int32_t *tokens, float *probabilities, int32_t *n_kept);
 /* The n_best largest (fewer if fewer are finite), largest first; and log Σ exp(logit). */
-enum Status rank_tokens(const float *logits, int32_t n, int32_t *n_best, int32_t *tokens /* [n_best] */,
-                        double *log_total);
+enum Status rank_tokens(const struct Kernels *kernels, const float *logits, int32_t n, int32_t *n_best,
+                        int32_t *tokens /* [n_best] */, double *log_total);
 /* lengths [n - 1]: how many tokens ids[0..i] and ids[0..n-1] share at their ends. */
 void suffix_matches(const int32_t *ids, int32_t n, int32_t *lengths);
 

@@ -8,7 +8,7 @@ import pytest
 
 import reference
 from rillm.engine import _kernels
-from rillm.engine._engine import Weights, available_isas, panel_bytes
+from rillm.engine._engine import Weights, available_isas, panel_bytes, philox
 from rillm.weights.packing import whole_rows
 from weights import random_tensor
 
@@ -285,3 +285,26 @@ def test_attention_is_near_float64_and_equal_everywhere(kv, dim, n_heads):
         expected = weights / weights.sum(1, keepdims=True) @ v[first:last]
         assert np.abs(outputs[0] - expected).max() < 2e-6
         assert all(np.array_equal(outputs[0], other) for other in outputs)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_noise_is_philox_token_by_token(isa):
+    """Counter (token / 4, index, completion, 0), key the seed."""
+    for seed, index, completion, block in ((0, 0, 0, 0), (2**64 - 5, 2**32 - 1, 7, 2**28)):
+        words, least = _kernels.noise(isa, seed, index, completion, block)
+        key = (seed & 0xFFFFFFFF, seed >> 32)
+        expected = [philox((block + i, index, completion, 0), key) for i in range(64)]
+        assert words.tolist() == [word for four in expected for word in four]
+        assert least == words.min()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", [1, 7, 16, 33, 1000])
+def test_extremes_order_floats_as_numbers(isa, n):
+    x = random_tensor("extremes", (n,), 1e30)
+    least, greatest = _kernels.extremes(isa, x)
+    bits = x.view(np.int32).astype(np.int64)
+    orders = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    assert (least, greatest) == (orders[x.argmin()], orders[x.argmax()])
+    x[n // 2] = math.nan
+    assert _kernels.extremes(isa, x)[1] > np.float32(math.inf).view(np.int32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sampling_reference as reference
-from rillm.engine._engine import Filters, gumbel_of_word
+from rillm.engine._engine import Filters, available_isas, gumbel, gumbel_of_word
 
 N_DRAWS = 1_000_000
 ALPHA = 1e-3  # of one false alarm in all settings together, had the seeds not been fixed
@@ -98,6 +98,19 @@ def test_many_draws_are_the_single_ones():
         filters.sample_many(logits, tokens, seed, 1000)
         singles = [filters.sample(logits, seed, 1000 + i)[0] for i in range(300)]
         assert tokens.tolist() == singles
+
+
+@pytest.mark.parametrize("size", [1000, 262_144])
+def test_every_instruction_set_draws_the_same(size):
+    """The largest of (logit - max) / temperature + noise, by every token's own noise."""
+    logits = np.random.default_rng(size).normal(size=size).astype(np.float32) * 3
+    largest = logits.max()
+    for index in range(2):
+        noise = np.array([gumbel(9, index, token) for token in range(size)], np.float32)
+        scores = (logits - largest) / np.float32(0.7) + noise
+        for isa in available_isas():
+            token, score, _ = Filters([("temperature", 0.7)], 1, isa).sample(logits, 9, index)
+            assert (token, score) == (scores.argmax(), scores.max())
 
 
 def test_the_largest_noise_is_finite():

@@ -80,6 +80,37 @@ static inline f32x16 vec_lanes(int first, int last, f32x16 a, f32x16 b)
     return BOTH(_mm256_blendv_ps(b.low, a.low, lanes_between(first, last, 0)),
                 _mm256_blendv_ps(b.high, a.high, lanes_between(first, last, 8)));
 }
+
+/* Eight lanes of 64 bits, of which the low 32 count: see noise.inc. */
+typedef struct { __m256i low, high; } u64x8;
+typedef __m256i u32x8;
+enum { NOISE_TILES = 1 };
+
+#define BOTH64(expression_low, expression_high) (u64x8){ (expression_low), (expression_high) }
+static inline u64x8 u64_set(uint32_t x) { return BOTH64(_mm256_set1_epi64x(x), _mm256_set1_epi64x(x)); }
+static inline u64x8 u64_count_from(uint32_t first)
+{
+    __m256i all = _mm256_set1_epi64x(first);
+    return BOTH64(_mm256_add_epi64(all, _mm256_setr_epi64x(0, 1, 2, 3)),
+                  _mm256_add_epi64(all, _mm256_setr_epi64x(4, 5, 6, 7)));
+}
+static inline u64x8 u64_mul_low(u64x8 a, u64x8 b)
+{
+    return BOTH64(_mm256_mul_epu32(a.low, b.low), _mm256_mul_epu32(a.high, b.high));
+}
+static inline u64x8 u64_high(u64x8 a) { return BOTH64(_mm256_srli_epi64(a.low, 32), _mm256_srli_epi64(a.high, 32)); }
+static inline u64x8 u64_xor(u64x8 a, u64x8 b, u64x8 c)
+{
+    return BOTH64(_mm256_xor_si256(_mm256_xor_si256(a.low, b.low), c.low),
+                  _mm256_xor_si256(_mm256_xor_si256(a.high, b.high), c.high));
+}
+static inline u32x8 u64_low(u64x8 a)
+{
+    __m256 words = _mm256_shuffle_ps(_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high), 0x88);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(words), 0xd8);
+}
+static inline void u32_store(uint32_t *p, u32x8 a) { _mm256_storeu_si256((__m256i *)p, a); }
+static inline u32x8 u32_min(u32x8 a, u32x8 b) { return _mm256_min_epu32(a, b); }
 static inline __m256 halves_low(f32x16 a) { return a.low; }
 static inline __m256 halves_high(f32x16 a) { return a.high; }
 #include "reduce_x86.h"

@@ -52,6 +52,22 @@ static inline f32x16 vec_lanes(int first, int last, f32x16 a, f32x16 b)
     uint32_t below_last = (1u << last) - 1, below_first = (1u << first) - 1;
     return _mm512_mask_blend_ps((__mmask16)(below_last & ~below_first), b, a);
 }
+
+/* Eight lanes of 64 bits, of which the low 32 count: see noise.inc. */
+typedef __m512i u64x8;
+typedef __m256i u32x8;
+enum { NOISE_TILES = 4 }; /* the latency of one's products is the other's time */
+static inline u64x8 u64_set(uint32_t x) { return _mm512_set1_epi64(x); }
+static inline u64x8 u64_count_from(uint32_t first)
+{
+    return _mm512_add_epi64(_mm512_set1_epi64(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline u64x8 u64_mul_low(u64x8 a, u64x8 b) { return _mm512_mul_epu32(a, b); }
+static inline u64x8 u64_high(u64x8 a) { return _mm512_srli_epi64(a, 32); }
+static inline u64x8 u64_xor(u64x8 a, u64x8 b, u64x8 c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+static inline u32x8 u64_low(u64x8 a) { return _mm512_cvtepi64_epi32(a); }
+static inline void u32_store(uint32_t *p, u32x8 a) { _mm256_storeu_si256((__m256i *)p, a); }
+static inline u32x8 u32_min(u32x8 a, u32x8 b) { return _mm256_min_epu32(a, b); }
 static inline __m256 halves_low(f32x16 a) { return _mm512_castps512_ps256(a); }
 static inline __m256 halves_high(f32x16 a) { return _mm512_extractf32x8_ps(a, 1); }
 #include "reduce_x86.h"

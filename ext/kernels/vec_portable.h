@@ -61,4 +61,26 @@ static inline float vec_largest(f32x16 a)
             a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
     return a.lane[0];
 }
+
+/* Eight lanes of 64 bits, of which the low 32 count: see noise.inc. */
+typedef struct { uint64_t lane[8]; } u64x8;
+typedef struct { uint32_t lane[8]; } u32x8;
+enum { NOISE_TILES = 1 };
+#define FOR_LANES64 for (int i = 0; i < 8; i++)
+static inline u64x8 u64_set(uint32_t x) { u64x8 r; FOR_LANES64 r.lane[i] = x; return r; }
+static inline u64x8 u64_count_from(uint32_t first) { u64x8 r; FOR_LANES64 r.lane[i] = first + (uint32_t)i; return r; }
+static inline u64x8 u64_mul_low(u64x8 a, u64x8 b)
+{
+    FOR_LANES64 a.lane[i] = (uint64_t)(uint32_t)a.lane[i] * (uint32_t)b.lane[i];
+    return a;
+}
+static inline u64x8 u64_high(u64x8 a) { FOR_LANES64 a.lane[i] >>= 32; return a; }
+static inline u64x8 u64_xor(u64x8 a, u64x8 b, u64x8 c) { FOR_LANES64 a.lane[i] ^= b.lane[i] ^ c.lane[i]; return a; }
+static inline u32x8 u64_low(u64x8 a) { u32x8 r; FOR_LANES64 r.lane[i] = (uint32_t)a.lane[i]; return r; }
+static inline void u32_store(uint32_t *p, u32x8 a) { memcpy(p, &a, sizeof a); }
+static inline u32x8 u32_min(u32x8 a, u32x8 b)
+{
+    FOR_LANES64 a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+    return a;
+}
 static inline void prefetch_line(const void *p) { (void)p; }

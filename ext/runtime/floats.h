@@ -28,6 +28,10 @@ static inline float f32_of_bits(uint32_t u)
     memcpy(&x, &u, 4);
     return x;
 }
+/* The bits of floats as integers in the same order, −0 just below 0; and back. */
+static inline int32_t order_of_bits(uint32_t bits) { return (int32_t)(bits ^ (bits & 0x80000000 ? 0x7fffffff : 0)); }
+static inline int32_t order_of_f32(float x) { return order_of_bits(bits_of_f32(x)); }
+static inline float f32_of_order(int32_t order) { return f32_of_bits((uint32_t)order_of_bits((uint32_t)order)); }
 static inline uint64_t bits_of_f64(double x)
 {
     uint64_t u;

@@ -8,8 +8,9 @@ static const double SLACK = 1.0 - 0x1p-20;
 
 static double exp_f64(double x)
 {
-    if (x < -700.0)
+    if (!(x >= -700.0)) /* a limit that is not a number keeps everything */
         return 0.0;
+    x = x < 700.0 ? x : 700.0;
     double n = (x * 1.4426950408889634 + 6755399441055744.0) - 6755399441055744.0;
     double r = x - n * 0.6931471803691238 - n * 1.9082149292705877e-10, series = 1.0;
     for (int k = 13; k >= 1; k--)

@@ -5,14 +5,14 @@
 void philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53 * c0, b = (uint64_t)0xCD9E8D57 * c2;
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        uint64_t a = (uint64_t)PHILOX_FACTOR0 * c0, b = (uint64_t)PHILOX_FACTOR1 * c2;
         c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
         c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
         c1 = (uint32_t)b;
         c3 = (uint32_t)a;
-        k0 += 0x9E3779B9;
-        k1 += 0xBB67AE85;
+        k0 += PHILOX_STEP0;
+        k1 += PHILOX_STEP1;
     }
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }

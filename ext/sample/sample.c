@@ -17,23 +17,51 @@ static float noise_bound(uint32_t word)
     return (word ? (float)__builtin_clz(word) + 1.0f : 33.0f) * 0.6931472f + 0.001f;
 }
 
+static float scaled(const struct Set *set, float logit) { return (logit - set->largest) / set->temperature; }
+
+static void try_word(const struct Set *set, int32_t place, int32_t token, uint32_t word, struct Best *best)
+{
+    float x = scaled(set, set->logits[place]);
+    if (x + noise_bound(word) < best->score)
+        return;
+    float score = x + noise_of_word(word);
+    if (score > best->score) /* in order of ids: a tie leaves the lower one */
+        *best = (struct Best){ score, place, token };
+}
+
+/* NOISE_TOKENS tokens of the whole vocabulary, their place being their id: the largest logit with the least word rules
+   out most of them at once, and else what that logit would need most words. */
+static void try_tokens(const struct Set *set, const struct NoiseKey *key, int32_t first, struct Best *best)
+{
+    uint32_t words[4][NOISE_BLOCKS];
+    float x = scaled(set, f32_of_order(set->kernels->extremes(set->logits + first, NOISE_TOKENS).greatest));
+    if (x + LARGEST_NOISE < best->score)
+        return;
+    if (x + noise_bound(set->kernels->noise(key, (uint32_t)first / 4, words)) < best->score)
+        return;
+    uint32_t limit = UINT32_MAX;
+    while (limit > 0 && x + noise_bound(limit) < best->score)
+        limit >>= 1;
+    for (int32_t i = 0; i < NOISE_TOKENS; i++)
+        if (words[i % 4][i / 4] <= limit)
+            try_word(set, first + i, first + i, words[i % 4][i / 4], best);
+}
+
 /* The largest logit scores LEAST_NOISE or more: that rules out most tokens before their noise is known. */
 static struct Best draw(const struct Set *set, const struct NoiseKey *key)
 {
     struct Best best = { LEAST_NOISE, -1, -1 };
     uint32_t words[4], block = UINT32_MAX;
-    for (int32_t i = 0; i < set->n; i++) {
-        float scaled = (set->logits[i] - set->largest) / set->temperature;
-        if (scaled + LARGEST_NOISE < best.score)
+    int32_t i = 0;
+    for (; !set->tokens && set->n - i >= NOISE_TOKENS; i += NOISE_TOKENS)
+        try_tokens(set, key, i, &best);
+    for (; i < set->n; i++) {
+        if (scaled(set, set->logits[i]) + LARGEST_NOISE < best.score)
             continue;
         int32_t token = set->tokens ? set->tokens[i] : i;
         if ((uint32_t)token / 4 != block)
             noise_words(key, block = (uint32_t)token / 4, words);
-        if (scaled + noise_bound(words[token % 4]) < best.score)
-            continue;
-        float score = scaled + noise_of_word(words[token % 4]);
-        if (score > best.score) /* in order of ids: a tie leaves the lower one */
-            best = (struct Best){ score, i, token };
+        try_word(set, i, token, words[token % 4], &best);
     }
     return best;
 }
@@ -51,7 +79,8 @@ enum Status sample_token(const float *logits, int32_t n, const struct Sampler *s
 {
     struct FloatEnvironment previous = floats_enter();
     struct Set set;
-    enum Status status = set_open(&set, logits, n) ? filter_all(&set, sampler, key) : STATUS_BAD_LOGITS;
+    enum Status status =
+        set_open(&set, sampler->kernels, logits, n) ? filter_all(&set, sampler, key) : STATUS_BAD_LOGITS;
     if (!status) {
         struct Best best = draw(&set, key);
         choice->token = best.token;
@@ -79,7 +108,7 @@ enum Status sample_many(const float *logits, int32_t n, const struct Sampler *sa
     for (int32_t i = 0; i < count && !status; i++, own.index++) {
         if (i == 0 || tosses) {
             set_close(&set);
-            status = set_open(&set, logits, n) ? filter_all(&set, sampler, &own) : STATUS_BAD_LOGITS;
+            status = set_open(&set, sampler->kernels, logits, n) ? filter_all(&set, sampler, &own) : STATUS_BAD_LOGITS;
         }
         if (!status)
             tokens[i] = draw(&set, &own).token;
@@ -94,7 +123,8 @@ enum Status sample_kept(const float *logits, int32_t n, const struct Sampler *sa
 {
     struct FloatEnvironment previous = floats_enter();
     struct Set set;
-    enum Status status = set_open(&set, logits, n) ? filter_all(&set, sampler, key) : STATUS_BAD_LOGITS;
+    enum Status status =
+        set_open(&set, sampler->kernels, logits, n) ? filter_all(&set, sampler, key) : STATUS_BAD_LOGITS;
     *n_kept = 0;
     if (!status) {
         double total = set_moments(&set).weight;
@@ -122,12 +152,13 @@ static int by_rank(const void *a, const void *b)
     return x->token < y->token ? -1 : 1;
 }
 
-enum Status rank_tokens(const float *logits, int32_t n, int32_t *n_best, int32_t *tokens, double *log_total)
+enum Status rank_tokens(const struct Kernels *kernels, const float *logits, int32_t n, int32_t *n_best, int32_t *tokens,
+                        double *log_total)
 {
     struct FloatEnvironment previous = floats_enter();
     struct Set set;
     struct Ranked *ranked = NULL;
-    enum Status status = set_open(&set, logits, n) ? STATUS_OK : STATUS_BAD_LOGITS;
+    enum Status status = set_open(&set, kernels, logits, n) ? STATUS_OK : STATUS_BAD_LOGITS;
     if (!status)
         *log_total = set.largest + log_f64(set_moments(&set).weight);
     if (!status && *n_best > 0) {
@@ -138,10 +169,12 @@ enum Status rank_tokens(const float *logits, int32_t n, int32_t *n_best, int32_t
             status = STATUS_NO_MEMORY;
     }
     if (!status && ranked) {
+        int32_t n_finite = 0;
         for (int32_t i = 0; i < set.n; i++)
-            ranked[i] = (struct Ranked){ set.logits[i], set.tokens ? set.tokens[i] : i };
-        qsort(ranked, (size_t)set.n, sizeof *ranked, by_rank);
-        *n_best = *n_best < set.n ? *n_best : set.n;
+            if (set.logits[i] >= -FLT_MAX)
+                ranked[n_finite++] = (struct Ranked){ set.logits[i], set.tokens ? set.tokens[i] : i };
+        qsort(ranked, (size_t)n_finite, sizeof *ranked, by_rank);
+        *n_best = *n_best < n_finite ? *n_best : n_finite;
         for (int32_t i = 0; i < *n_best; i++)
             tokens[i] = ranked[i].token;
     }

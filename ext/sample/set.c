@@ -29,32 +29,13 @@ static inline float exp_f32(float x)
     return series * f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
 }
 
-/* The bits of floats as integers in the same order; its own inverse. */
-static int32_t ordered(uint32_t bits) { return (int32_t)(bits ^ (bits & 0x80000000 ? 0x7fffffff : 0)); }
-
-static float float_of(int32_t order) { return f32_of_bits((uint32_t)ordered((uint32_t)order)); }
-
-static float largest_of(const float *values, int32_t n)
+bool set_open(struct Set *set, const struct Kernels *kernels, const float *logits, int32_t n)
 {
-    int32_t most = INT32_MIN;
-    for (int32_t i = 0; i < n; i++) {
-        int32_t order = ordered(bits_of_f32(values[i]));
-        most = order > most ? order : most;
-    }
-    return float_of(most);
-}
-
-bool set_open(struct Set *set, const float *logits, int32_t n)
-{
-    int32_t most = INT32_MIN, least = INT32_MAX;
-    for (int32_t i = 0; i < n; i++) {
-        int32_t order = ordered(bits_of_f32(logits[i]));
-        most = order > most ? order : most;
-        least = order < least ? order : least;
-    }
-    *set = (struct Set){ .logits = logits, .n = n, .largest = float_of(most), .temperature = 1.0f };
-    bool has_nan = least < ordered(0xff800000) || most > ordered(0x7f800000);
-    return !has_nan && set->largest >= -FLT_MAX && set->largest <= FLT_MAX;
+    struct Extremes found = kernels->extremes(logits, n);
+    float largest = f32_of_order(found.greatest);
+    *set = (struct Set){ .kernels = kernels, .logits = logits, .n = n, .largest = largest, .temperature = 1.0f };
+    bool has_nan = found.least < order_of_bits(0xff800000) || found.greatest > order_of_bits(0x7f800000);
+    return !has_nan && largest >= -FLT_MAX && largest <= FLT_MAX;
 }
 
 void set_close(struct Set *set)
@@ -122,7 +103,7 @@ static double collect(const struct Set *set, const float *key, float bar, struct
         if (all_below(key, i, set->n, bar))
             i += LANES - 1;
         else if (key[i] >= bar) {
-            uint32_t order = (uint32_t)ordered(bits_of_f32(key[i] + 0.0f)) ^ TOP;
+            uint32_t order = (uint32_t)order_of_f32(key[i] + 0.0f) ^ TOP;
             *entries = (struct Entry){ order, i, set_weight(set, set->logits[i]) };
             sum += entries++->weight;
         }
@@ -161,13 +142,18 @@ static struct Border find_border(struct Entry *entries, int32_t n, double goal, 
         sum += entries[last++].weight;
         count++;
     }
-    return (struct Border){ float_of((int32_t)(order ^ TOP)), entries[last].place };
+    return (struct Border){ f32_of_order((int32_t)(order ^ TOP)), entries[last].place };
+}
+
+static float largest_of(const struct Set *set, const float *key)
+{
+    return f32_of_order(set->kernels->extremes(key, set->n).greatest);
 }
 
 enum Status set_border(const struct Set *set, const float *key, float width, double goal, int32_t least,
                        struct Border *border)
 {
-    float largest = key == set->logits ? set->largest : largest_of(key, set->n);
+    float largest = key == set->logits ? set->largest : largest_of(set, key);
     *border = (struct Border){ -FLT_MAX, set->n };
     if (count_from(key, set->n, -FLT_MAX) <= least)
         return STATUS_OK;
@@ -208,7 +194,7 @@ static void settle(struct Set *set, int32_t n)
     set->logits = set->own_logits;
     set->tokens = set->own_tokens;
     set->n = n;
-    set->largest = largest_of(set->logits, n);
+    set->largest = largest_of(set, set->logits);
 }
 
 enum Status set_narrow(struct Set *set, const float *key, struct Border border)

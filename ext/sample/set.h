@@ -2,10 +2,11 @@
 #ifndef RILLM_SAMPLE_SET_H
 #define RILLM_SAMPLE_SET_H
 
-#include "../rillm.h"
+#include "../kernels/kernels.h"
 #include "../runtime/floats.h"
 
 struct Set {
+    const struct Kernels *kernels;
     const float *logits;   /* [n], in order of token ids; no NaN, no +inf */
     const int32_t *tokens; /* [n], or NULL: token i is i */
     int32_t n;
@@ -25,7 +26,7 @@ struct Border {
 struct Moments { double weight, weighted; };
 
 /* The whole vocabulary; false: NaN or +inf among the logits, or nothing finite. */
-bool set_open(struct Set *set, const float *logits, int32_t n);
+bool set_open(struct Set *set, const struct Kernels *kernels, const float *logits, int32_t n);
 void set_close(struct Set *set);
 
 float set_weight(const struct Set *set, float logit);

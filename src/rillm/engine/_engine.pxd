@@ -17,7 +17,7 @@ cdef extern from "rillm.h" nogil:
     enum KvFormat:
         pass
     enum Isa:
-        pass
+        ISA_PORTABLE
 
     struct Format:
         const char *name
@@ -160,6 +160,7 @@ cdef extern from "rillm.h" nogil:
         double[3] parameters
     struct Sampler:
         const SamplerStep *steps
+        const Kernels *kernels
         int32_t n_steps, min_keep
         bint wants_surprise
     struct Choice:
@@ -172,7 +173,8 @@ cdef extern from "rillm.h" nogil:
                        int32_t count) noexcept
     Status sample_kept(const float *logits, int32_t n, const Sampler *sampler, const NoiseKey *key, int32_t *tokens,
                        float *probabilities, int32_t *n_kept) noexcept
-    Status rank_tokens(const float *logits, int32_t n, int32_t *n_best, int32_t *tokens, double *log_total) noexcept
+    Status rank_tokens(const Kernels *kernels, const float *logits, int32_t n, int32_t *n_best, int32_t *tokens,
+                       double *log_total) noexcept
     void suffix_matches(const int32_t *ids, int32_t n, int32_t *lengths) noexcept
 
     double exact_sin(double radians) noexcept

@@ -114,7 +114,9 @@ class Cache:
     def fill_unseen(self, byte: int) -> None: ...
 
 class Filters:
-    def __init__(self, steps: Sequence[tuple[Any, ...]], min_keep: int = 1) -> None: ...
+    def __init__(
+        self, steps: Sequence[tuple[Any, ...]], min_keep: int = 1, isa: str | None = None
+    ) -> None: ...
     def sample(
         self,
         logits: Float32,

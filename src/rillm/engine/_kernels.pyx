@@ -1,17 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """One thin function a kernel, for tests and bench: the table of an instruction set, called from Python."""
-from libc.stdint cimport int8_t, int32_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 import numpy as np
 
 from rillm.engine._engine cimport (
-    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, FormatId, kernels_named,
+    BLOCK_POSITIONS, GROUP, LANES, TILE_ROWS, Activation, FormatId, NoiseKey, kernels_named,
 )
 from rillm.engine._engine import FORMAT_NAMES, kv_bytes
 
 
 cdef extern from "kernels/kernels.h" nogil:
+    enum: NOISE_BLOCKS
+    struct Extremes:
+        int32_t least, greatest
     ctypedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_panels, int32_t n_columns,
                             const Activation *x, int32_t first_row, int32_t n_rows, float *out,
                             size_t out_stride) noexcept
@@ -45,6 +48,8 @@ cdef extern from "kernels/kernels.h" nogil:
         attend_block_fn *attend_block_f16
         void (*merge_partial)(float *into, const float *partial, int32_t dim) noexcept
         void (*finish_partial)(const float *partial, int32_t dim, float *out) noexcept
+        Extremes (*extremes)(const float *x, int32_t n) noexcept
+        uint32_t (*noise)(const NoiseKey *key, uint32_t first_block, uint32_t (*words)[64]) noexcept
     matmul_fn *kernels_matmul(const Table *kernels, FormatId format) noexcept
 
 
@@ -221,3 +226,19 @@ def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float sc
     for h in range(n_heads):
         kernels.finish_partial(&sums[h, 0], dim, &c_out[h, 0])
     return out
+
+
+def extremes(isa, const float[::1] x):
+    """(least, greatest) of float32 [n], as the integers that order floats."""
+    cdef Extremes found = table(isa).extremes(&x[0], <int32_t>x.shape[0])
+    return found.least, found.greatest
+
+
+def noise(isa, uint64_t seed, uint32_t index, uint32_t completion, uint32_t first_block):
+    """(random words uint32 [4 · NOISE_BLOCKS], the least): of the tokens from 4 · first_block on."""
+    cdef NoiseKey key
+    key.seed, key.index, key.completion, key.purpose = seed, index, completion, 0
+    words = np.empty((4, NOISE_BLOCKS), np.uint32)
+    cdef uint32_t[:, ::1] c_words = words
+    least = table(isa).noise(&key, first_block, <uint32_t (*)[64]>&c_words[0, 0])
+    return words.T.ravel(), least
