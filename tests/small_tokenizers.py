@@ -97,6 +97,8 @@ def no_decoder() -> SmallTokenizer:
 class ScriptedSession:
     """A session whose model says the ids of a script, one after another, then the last for ever."""
 
+    isa = None
+
     def __init__(self, script: list[int], vocab_size: int = 300, context: int = 1000) -> None:
         self.script, self.vocab_size, self.limit = script, vocab_size, context
         self.tokens: list[int] = []

@@ -1,14 +1,17 @@
 """The loop with a scripted model: lengths, ends, what the session holds afterwards."""
 
 import itertools
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import small_tokenizers as small
 from rillm.decoding import prefill
 from rillm.decoding.loop import collect, stream
+from rillm.decoding.order import PRESETS
 from rillm.decoding.sampling import Sampling
-from rillm.decoding.stopping import Finish
+from rillm.decoding.stopping import CAUSES, Finish
 from rillm.errors import ContextFull
 
 TOKENIZER = small.byte_level(["?\n", "}}", " }", "a,b", ",c", "<ST", "ART>"])
@@ -120,6 +123,12 @@ def test_vllm_project_vllm_28172():
     assert len(result.token_ids) == result.timings.n_generated == 5
 
 
+def test_ml_explore_mlx_lm_905():
+    """S12: a limit inside a call of a tool is a limit like any other."""
+    result = run([*b'<tool_call>{"name": "x"}</tool_call>', EOS], max_new_tokens=14)
+    assert (result.text, result.finish_reason) == ('<tool_call>{"n', "length")
+
+
 def test_the_context_ends_the_text():
     """A prompt of 3 in a context of 8 leaves room for 5 tokens, whatever was asked for."""
     for asked in (None, 6, 2**31 - 1):
@@ -144,6 +153,18 @@ def test_an_empty_prompt_is_refused_at_once():
         start([1], prompt=[])
 
 
+@pytest.mark.parametrize("prompt", [[1, -1], [300], [2**40]])
+def test_a_prompt_beyond_the_vocabulary_is_refused_at_once(prompt):
+    with pytest.raises(ValueError, match=f"token id {prompt[-1]}: expected 0 to 299"):
+        start([1], prompt=prompt)
+
+
+@pytest.mark.parametrize("prompt", [[1.5], ["a"], [None], 5])
+def test_a_prompt_that_is_no_ids_is_refused_at_once(prompt):
+    with pytest.raises(TypeError):
+        start([1], prompt=prompt)
+
+
 def test_the_last_token_is_not_appended():
     session, pieces = start([*b"abc", EOS], prompt=[7, 8])
     collect(pieces)
@@ -159,6 +180,89 @@ def test_closing_the_iterator_leaves_the_session_usable():
     more = stream(session, TOKENIZER, (EOS,), [ord("c")], Sampling(max_new_tokens=1))
     assert collect(more).token_ids == [ord("a")], "the script starts again after a prompt"
     assert session.tokens == [7, 8, *b"abc"]
+
+
+def test_closing_at_odd_moments():
+    """Before the start, twice, at the end, and from inside a callback."""
+    session, pieces = start([*b"abc"])
+    pieces.close()
+    pieces.close()
+    assert (list(pieces), session.calls) == ([], [])
+    _, pieces = start([*b"ab", EOS])
+    assert len(list(pieces)) == 3
+    pieces.cancel()
+    pieces.close()
+    closing = []
+    session = small.ScriptedSession([*b"abcdef"])
+    options = Sampling(max_new_tokens=5)
+    pieces = stream(session, TOKENIZER, (), [1], options, on_step=lambda _: closing[0].close())
+    closing.append(pieces)
+    assert [piece.finish and piece.finish.cause for piece in pieces] == [None, "cancelled"]
+    assert session.tokens == [1, ord("a")]
+
+
+def test_several_completions_of_nothing():
+    _, pieces = start([ord("a")], max_new_tokens=0, n=3)
+    ends = [(piece.completion, piece.token_ids, piece.finish.cause) for piece in pieces]
+    assert ends == [(each, (), "max_new_tokens") for each in range(3)]
+
+
+def test_several_completions_with_a_stop_string_and_mirostat():
+    """Each is the text of its own noise, however many others there are, and each is cut."""
+    options = {"temperature": 3.0, "seed": 8, "mirostat_mode": 2, "stop": "a", "max_new_tokens": 40}
+
+    def texts(n):
+        _, pieces = start([ord("a")], eos=(), n=n, **options)
+        found = [[] for _ in range(n)]
+        for piece in pieces:
+            found[piece.completion].append(piece)
+        return [collect(each) for each in found]
+
+    four = texts(4)
+    assert len({tuple(result.token_ids) for result in four}) == 4
+    assert [r.token_ids for r in texts(2)] == [r.token_ids for r in four[:2]]
+    assert any(result.finish.cause == "stop_string" for result in four)
+    assert not any("a" in result.text for result in four)
+
+
+def test_cancel_ends_every_completion():
+    session, pieces = start([*b"abcdef"], n=3)
+    assert next(pieces).text == "a"
+    pieces.cancel()
+    assert [(p.completion, p.finish.cause) for p in pieces] == [(n, "cancelled") for n in range(3)]
+    assert session.tokens == [1, 2, 3]
+
+
+def test_an_interrupted_prompt_leaves_the_session_usable():
+    session, pieces = start([*b"ab", EOS], prompt=[1] * 100)
+    prefill_once = session.prefill
+
+    def interrupted(ids, chunk=None):
+        prefill_once(ids)
+        raise KeyboardInterrupt
+
+    session.prefill = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        next(pieces)
+    assert list(pieces) == [] and session.position == 16
+    session.prefill = prefill_once
+    assert collect(stream(session, TOKENIZER, (EOS,), [2], Sampling())).text == "ab"
+
+
+def test_prompt_logprobs_need_few_rows_at_once():
+    """Never the logits of the whole prompt: 32 rows at most."""
+    session = small.ScriptedSession([EOS], context=2000)
+    n_rows = []
+
+    def logits(ids):
+        n_rows.append(len(ids))
+        return np.stack([session.prefill([token]) for token in ids])
+
+    session.logits = logits
+    options = Sampling(prompt_logprobs=1)
+    pieces = list(stream(session, TOKENIZER, (EOS,), [1] * 900, options))
+    assert len(pieces[0].prompt_logprobs) == sum(n_rows) == 900
+    assert max(n_rows) <= 32
 
 
 def test_an_interrupted_step_leaves_the_session_usable():
@@ -229,9 +333,10 @@ def test_opennmt_ctranslate2_586():
 
 def test_a_long_prompt_goes_in_short_calls():
     """Ctrl-C waits for the call that runs: the calls are small, and make up the prompt."""
-    session, pieces = start([EOS], prompt=range(900), context=2000)
+    prompt = [place % 256 for place in range(900)]
+    session, pieces = start([EOS], prompt=prompt, context=2000)
     collect(pieces)
-    assert session.tokens == list(range(900))
+    assert session.tokens == prompt
     assert sum(session.calls) == 900
     assert max(session.calls) <= 512
 
@@ -256,3 +361,18 @@ def test_the_timings_add_up():
 def test_no_token_no_rate():
     timings = run([0], max_new_tokens=0).timings
     assert timings.decode_tokens_per_second == timings.prefill_tokens_per_second == 0.0
+
+
+def test_the_page_says_what_the_code_does():
+    """The tables of docs/loop.md: orders of filters, and reasons with their causes."""
+    page = (Path(__file__).parents[1] / "docs" / "loop.md").read_text()
+    rows = [row.strip("|").split("|") for row in page.splitlines() if row.startswith("|")]
+    cells = [[cell.strip().replace("`", "") for cell in row] for row in rows]
+    orders = {row[0].strip('"'): row[2].replace("*", "").split(", ") for row in cells}
+    for name, order in PRESETS.items():
+        assert orders[name] == list(order)
+    reason, told = "", {}
+    for row in cells[cells.index(["reason", "cause", "what happened"]) + 2 :]:
+        reason = row[0].strip('"') or reason
+        told[row[1]] = reason
+    assert told == CAUSES

@@ -42,7 +42,7 @@ def golden_history(row: int) -> History:
 def kept(logits, **options) -> set[int]:
     options = {"temperature": 1.0, **options}
     sampler = Sampler(Sampling(**options), len(logits))
-    return set(sampler.kept(np.float32(logits), History([]), 0, 0)[0].tolist())
+    return set(sampler.kept(np.float32(logits), 0, 0)[0].tolist())
 
 
 def logits_of(*probabilities: float) -> np.ndarray:
@@ -54,7 +54,8 @@ def test_kept_sets_are_those_of_transformers():
     assert len(GOLDEN["filters"]) > 400
     for settings, row, bits in GOLDEN["filters"]:
         expected = np.unpackbits(array(bits, np.uint8))[:VOCAB].nonzero()[0]
-        tokens, _ = golden_sampler(settings).kept(ROWS[row], golden_history(row), 0, 0)
+        sampler = golden_sampler(settings)
+        tokens, _ = sampler.kept(sampler.adjust(ROWS[row], golden_history(row)), 0, 0)
         assert tokens.tolist() == expected.tolist(), (settings, row)
 
 
@@ -182,15 +183,12 @@ def test_the_coin_of_xtc_is_its_own_noise():
     probabilities = logits_of(0.5, 0.3, 0.2)
     sampler = Sampler(Sampling(temperature=1.0, xtc_probability=0.3, xtc_threshold=0.25), 3)
     places = [(seed, index, n) for seed in (0, 9) for index in range(1000) for n in (0, 1)]
-    heads = [len(sampler.kept(probabilities, History([]), *place)[0]) < 3 for place in places]
+    heads = [len(sampler.kept(probabilities, *place)[0]) < 3 for place in places]
     share = sum(heads) / len(heads)
     assert abs(share - 0.3) < 4 * math.sqrt(0.3 * 0.7 / len(heads))
     plain = Sampler(Sampling(temperature=1.0), 3)
     without_coin = [
-        (
-            sampler.choose(probabilities, History([]), *p),
-            plain.choose(probabilities, History([]), *p),
-        )
+        (sampler.choose(probabilities, *p), plain.choose(probabilities, *p))
         for p, head in zip(places, heads, strict=True)
         if not head
     ]
@@ -213,8 +211,8 @@ def mirostat(rows, tau=3.0, eta=0.2) -> list[tuple[set[int], int, float]]:
     options = Sampling(temperature=1.0, mirostat_mode=2, mirostat_tau=tau, mirostat_eta=eta)
     sampler, limit, steps = Sampler(options, rows.shape[1]), 2 * tau, []
     for index, row in enumerate(rows):
-        tokens, _ = sampler.kept(row, History([]), 0, index, 0, limit)
-        choice = sampler.choose(row, History([]), 0, index, 0, limit)
+        tokens, _ = sampler.kept(row, 0, index, 0, limit)
+        choice = sampler.choose(row, 0, index, 0, limit)
         limit = choice.surprise_limit
         steps.append((set(tokens.tolist()), choice.token, limit))
     return steps
@@ -257,6 +255,29 @@ def test_osaurus_ai_vmlx_swift_295():
     assert Sampler(options, 4).adjust(logits, prompt).tolist() == expected
 
 
+@pytest.mark.parametrize("size", [-1, 0, 1, 2, 5, 20, 10**30])
+def test_osaurus_ai_vmlx_swift_295_the_window_is_the_last_tokens(size):
+    """P8: of prompt and text the last ones, not the first; what is counted is text alone."""
+    draw = random.Random(size)
+    for _ in range(60):
+        tokens, n_prompt = draw.choices(range(9), k=draw.randrange(30)), draw.randrange(12)
+        n_prompt = min(n_prompt, len(tokens))
+        logits = np.float32([draw.uniform(-4, 4) for _ in range(9)])
+        expected = logits.astype(np.float64)
+        first = 0 if size < 0 else len(tokens) - size
+        seen = [token for place, token in enumerate(tokens) if place >= first]
+        written = [t for place, t in enumerate(tokens) if place >= first and place >= n_prompt]
+        for token in set(seen):
+            expected[token] *= 1.5 if expected[token] < 0 else 1 / 1.5
+        for token in set(written):
+            expected[token] -= 0.75 + 0.5 * written.count(token)
+        options = {"repetition_penalty": 1.5, "presence_penalty": 0.75, "frequency_penalty": 0.5}
+        history = History(tokens)
+        history.n_prompt = n_prompt
+        adjusted = Sampler(Sampling(**options, repeat_last_n=size), 9).adjust(logits, history)
+        assert adjusted.tolist() == pytest.approx(expected.tolist(), rel=1e-6, abs=1e-6)
+
+
 def test_repeats_against_comparing_every_place():
     draw = random.Random(3)
     for _ in range(300):
@@ -294,6 +315,23 @@ def test_dry_takes_finitely_much_of_a_long_repetition():
     options = Sampling(dry_multiplier=5.0, dry_base=3.0, dry_sequence_breakers=())
     adjusted = Sampler(options, 2).adjust(np.zeros(2, np.float32), History([1] * 5000))
     assert adjusted[0] == 0 and np.isfinite(adjusted[1]) and adjusted[1] < -1e20
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "base", "length", "taken"),
+    [
+        (1e308, 1.0, 3, 2.0**100),
+        (1.0, 1e308, 3, 2.0**100),
+        (1e-30, 2.0, 102, 1e-30 * 2.0**100),
+        (0.8, 1.75, 2, 0.8),
+    ],
+)
+def test_dry_of_extreme_settings(multiplier, base, length, taken):
+    """Nothing overflows, and what is small stays what it is: length tokens of which 2 are free."""
+    options = Sampling(dry_multiplier=multiplier, dry_base=base, dry_sequence_breakers=())
+    history = History([*range(2, length + 2), 1, *range(2, length + 2)])
+    adjusted = Sampler(options, 200).adjust(np.zeros(200, np.float32), history)
+    assert adjusted[1] == pytest.approx(-taken, rel=1e-6)
 
 
 def test_a_breaker_inside_a_token_and_one_of_several_tokens():
@@ -356,15 +394,80 @@ def test_logits_processors():
     def doubled(logits):
         return logits * 2
 
+    history = History([1])
     options = Sampling(logits_processors=[by_ids, doubled])
     adjusted = Sampler(options, 3).adjust(np.array([1, 2, 3], np.float32), History([1]))
     assert adjusted.tolist() == [2.0, -10.0, 6.0]
     wrong = Sampler(Sampling(logits_processors=lambda logits: logits[:2]), 3)
-    with pytest.raises(ValueError, match=r"shape \(2,\): expected \(3,\)"):
+    with pytest.raises(ValueError, match=r"shape \(2,\): expected float32 of shape \(3,\)"):
         wrong.adjust(np.zeros(3, np.float32), History([]))
+    for wrong in (lambda logits: logits * 1j, lambda logits: "abc", lambda logits: logits > 0):
+        with pytest.raises(ValueError, match=r"expected float32 of shape \(3,\)"):
+            Sampler(Sampling(logits_processors=wrong), 3).adjust(np.ones(3, np.float32), history)
+    with pytest.raises(TypeError, match="takes 3 arguments"):
+        Sampler(Sampling(logits_processors=lambda token_ids, logits, more: logits), 3)
+    broken = Sampling(logits_processors=lambda logits: logits.astype(np.float64) * 1e300)
+    with pytest.raises(BadLogits):
+        sample(np.ones(3, np.float32), broken, 0, 0)
     broken = Sampling(logits_processors=lambda logits: logits * math.nan)
     with pytest.raises(BadLogits):
         sample(np.ones(3, np.float32), broken, 0, 0)
+
+
+def test_a_processor_cannot_change_the_tokens():
+    """The history is what penalties and stops go by."""
+
+    def rewrite(token_ids, logits):
+        token_ids[:] = 0
+
+    with pytest.raises(ValueError, match="read-only"):
+        Sampler(Sampling(logits_processors=rewrite), 3).adjust(np.ones(3, np.float32), History([1]))
+
+
+def test_what_a_processor_returns_stays_its_own():
+    """A later one works in place, but on a copy."""
+    mine = np.arange(3, dtype=np.float32)
+
+    def ban(logits):
+        logits[2] = -math.inf
+
+    options = Sampling(logits_processors=[lambda logits: mine, ban])
+    assert sample(np.zeros(3, np.float32), options, 0, 0) == 1
+    assert mine.tolist() == [0, 1, 2]
+
+
+def test_the_largest_settings_leave_finite_logits():
+    """Not a warning either: they are errors here."""
+    options = Sampling(
+        logit_bias={0: 1e30, 1: -1e30, 2: -math.inf},
+        repetition_penalty=1e-6,
+        repeat_last_n=10**30,
+        frequency_penalty=2.0,
+        no_repeat_ngram_size=10**30,
+        top_k=10**400,
+    )
+    history = History([0, 1, 2, 0])
+    history.n_prompt = 1
+    adjusted = Sampler(options, 4).adjust(np.ones(4, np.float32), history)
+    assert np.isneginf(adjusted).tolist() == [False, False, True, False]
+    assert sample(np.ones(4, np.float32), options, 0, 0, tokens=[0, 1]) == 0
+
+
+def test_an_end_token_that_is_none_forbids_none():
+    """Files say -1 where there is no end token."""
+    sampler = Sampler(Sampling(min_new_tokens=1), 4, end_ids=[-1])
+    assert np.isfinite(sampler.adjust(np.zeros(4, np.float32), History([0]))).all()
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_kept"),
+    [(-3e6, 1), (-math.inf, 1), (-1.0, 1), (0.0, 1), (1e9, 4), (math.inf, 4), (math.nan, 4)],
+)
+def test_mirostat_s_limit_may_be_anything(limit, n_kept):
+    """A large eta drives it far below zero: then the likeliest is left."""
+    logits = np.array([1.0, 3.0, 2.0, -5.0], np.float32)
+    tokens, _ = Filters([("mirostat",)]).kept(logits, surprise_limit=limit)
+    assert len(tokens) == n_kept and 1 in tokens
 
 
 @pytest.mark.parametrize(

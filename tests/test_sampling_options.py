@@ -51,8 +51,9 @@ def test_the_defaults_are_greedy_and_without_limit():
         ("dynatemp_range", -1, "0 or more"),
         ("dynatemp_exponent", -1, "0 or more"),
         ("min_keep", 0, "from 1 to 2147483647"),
-        ("repetition_penalty", 0, "above 0"),
-        ("repetition_penalty", -1, "0 or more"),
+        ("repetition_penalty", 0, "from 1e-06 to 1e\\+06"),
+        ("repetition_penalty", 1e39, "from 1e-06 to 1e\\+06"),
+        ("repeat_last_n", -2, "-1 or more"),
         ("presence_penalty", 2.5, "from -2 to 2"),
         ("frequency_penalty", -2.5, "from -2 to 2"),
         ("dry_multiplier", -1, "0 or more"),
@@ -61,11 +62,13 @@ def test_the_defaults_are_greedy_and_without_limit():
         ("dry_sequence_breakers", [""], "empty string"),
         ("no_repeat_ngram_size", -1, "0 or more"),
         ("logit_bias", {-1: 0.5}, "0 or more"),
-        ("logit_bias", {1: float("inf")}, "finite"),
-        ("logit_bias", {1: float("nan")}, "finite"),
+        ("logit_bias", {1: float("inf")}, "from -1e\\+30 to 1e\\+30"),
+        ("logit_bias", {1: float("nan")}, "from -1e\\+30 to 1e\\+30"),
+        ("logit_bias", {1: 1e39}, "from -1e\\+30 to 1e\\+30"),  # infinite in float32
         ("bad_words", [[]], "empty sequence"),
         ("bad_words", [""], "empty string"),
         ("allowed_token_ids", [-1], "0 or more"),
+        ("allowed_token_ids", [], "one token id or more"),
         ("n", 0, "from 1 to 4294967295"),
         ("logprobs", -1, "0 or more"),
         ("prompt_logprobs", -1, "0 or more"),
@@ -85,6 +88,10 @@ def test_ggml_org_ggml_37(option, value, span):
         ("temperature", True),
         ("temperature", [1]),
         ("top_k", 1.5),
+        ("mirostat_mode", 2.0),
+        ("mirostat_mode", np.array([0, 2])),
+        ("top_n_sigma", "wide"),
+        ("logit_bias", {"five": 1}),
         ("top_k", True),
         ("max_new_tokens", "many"),
         ("seed", 1.0),
@@ -142,6 +149,10 @@ def test_an_unknown_option_is_named_with_the_known_ones():
 def test_a_minimum_beyond_the_maximum_contradicts_it():
     with pytest.raises(ValueError, match="min_new_tokens is 5: expected at most max_new_tokens, 4"):
         Sampling(min_new_tokens=5, max_new_tokens=4)
+
+
+def test_json_writes_the_keys_of_a_mapping_as_strings():
+    assert Sampling(logit_bias={"5": -1, "12": 2.5}).logit_bias == ((5, -1.0), (12, 2.5))
 
 
 def test_options_can_be_made_from_options():

@@ -65,6 +65,11 @@ class Session:
         return len(self._tokens)
 
     @property
+    def isa(self) -> str:
+        """The instruction set that computes its steps."""
+        return self._engine.isa
+
+    @property
     def tokens(self) -> list[int]:
         """The ids it holds, as a new list."""
         return self._tokens.tolist()

@@ -1,7 +1,8 @@
 """What changes logits before the filters: small functions of (scores, tokens so far, n_prompt).
 
 Each is made once for a generation and keeps nothing from one token to the next. It changes
-`scores`, float32 [vocab_size], in place, or returns others. `tokens` is int32 [n], prompt and text.
+`scores`, float32 [vocab_size], in place, or returns others. `tokens` is int32 [n], prompt and text,
+not to be written to.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rillm.decoding.options import Sampling
 from rillm.engine import _engine
 
 Adjustment = Callable[[np.ndarray, np.ndarray, int], np.ndarray | None]
-_MOST = 1e30  # of a penalty: finite in float32
+_MOST = 2.0**100  # of a penalty: finite in float32
 
 
 def adjustments(
@@ -33,9 +34,11 @@ def adjustments(
         ids, biases = zip(*options.logit_bias, strict=True)
         made.append(_bias(_checked("logit_bias", ids, vocab_size), np.float32(biases)))
     if options.repetition_penalty != 1.0:
-        made.append(_repetition(np.float32(options.repetition_penalty)))
+        penalty = np.float32(options.repetition_penalty)
+        made.append(_repetition(penalty, options.repeat_last_n))
     if options.frequency_penalty or options.presence_penalty:
-        made.append(_counts(options.frequency_penalty, options.presence_penalty))
+        frequency, presence = options.frequency_penalty, options.presence_penalty
+        made.append(_counts(frequency, presence, options.repeat_last_n))
     if options.dry_multiplier:
         breakers = _Breakers(tokenizer, options.dry_sequence_breakers, vocab_size)
         length = options.dry_allowed_length
@@ -49,7 +52,7 @@ def adjustments(
     if options.allowed_token_ids is not None:
         made.append(_only(_checked("allowed_token_ids", options.allowed_token_ids, vocab_size)))
     if options.min_new_tokens:
-        ends = [id for id in {*end_ids, *options.stop_token_ids} if id < vocab_size]
+        ends = [id for id in {*end_ids, *options.stop_token_ids} if 0 <= id < vocab_size]
         made.append(_not_yet(np.array(ends, np.int64), options.min_new_tokens))
     return made + [_custom(function) for function in options.logits_processors]
 
@@ -61,19 +64,26 @@ def _bias(ids: np.ndarray, biases: np.ndarray) -> Adjustment:
     return adjust
 
 
-def _repetition(penalty: np.float32) -> Adjustment:
+def _window(tokens: np.ndarray, size: int) -> int:
+    """Where the last `size` tokens begin; all of them for -1."""
+    return 0 if size < 0 else max(len(tokens) - size, 0)
+
+
+def _repetition(penalty: np.float32, size: int) -> Adjustment:
     """Keskar et al., arXiv 1909.05858; a negative logit is multiplied."""
 
     def adjust(scores, tokens, n_prompt):
-        seen = scores[tokens]
-        scores[tokens] = np.where(seen < 0, seen * penalty, seen / penalty)
+        ids = tokens[_window(tokens, size) :]
+        seen = scores[ids]
+        scores[ids] = np.where(seen < 0, seen * penalty, seen / penalty)
 
     return adjust
 
 
-def _counts(frequency: float, presence: float) -> Adjustment:
+def _counts(frequency: float, presence: float, size: int) -> Adjustment:
     def adjust(scores, tokens, n_prompt):
-        ids, counts = np.unique(tokens[n_prompt:], return_counts=True)
+        begin = max(n_prompt, _window(tokens, size))
+        ids, counts = np.unique(tokens[begin:], return_counts=True)
         scores[ids] -= (frequency * counts + presence).astype(np.float32)
 
     return adjust
@@ -91,8 +101,8 @@ def _dry(multiplier: float, base: float, allowed: int, breakers: _Breakers) -> A
         ids, which = np.unique(tokens[places + 1], return_inverse=True)
         best = np.zeros(len(ids))
         np.maximum.at(best, which, lengths[places] - allowed)
-        exponents = np.minimum(best, 100.0 / max(np.log2(base), 1e-9))
-        scores[ids] -= np.minimum(multiplier * base**exponents, _MOST).astype(np.float32)
+        taken = np.exp2(np.minimum(np.log2(multiplier) + best * np.log2(base), np.log2(_MOST)))
+        scores[ids] -= taken.astype(np.float32)
 
     return adjust
 
@@ -161,20 +171,25 @@ def _not_yet(ends: np.ndarray, least: int) -> Adjustment:
 
 
 def _custom(function: Callable) -> Adjustment:
-    """A user's own: its result, if any, must be logits again."""
-    takes_one = _n_arguments(function) == 1
+    """A user's own. Its result, if any, must be logits again; it stays the user's: it is copied."""
+    if (n_arguments := _n_arguments(function)) > 2:
+        raise TypeError(
+            f"logits processor {function!r} takes {n_arguments} arguments: expected "
+            "(token_ids, logits) or (logits)"
+        )
+    takes_one = n_arguments == 1
 
     def adjust(scores, tokens, n_prompt):
         changed = function(scores) if takes_one else function(tokens, scores)
         if changed is None:
             return None
-        changed = np.ascontiguousarray(changed, np.float32)
-        if changed.shape != scores.shape:
+        changed = np.asarray(changed)
+        if changed.shape != scores.shape or changed.dtype.kind not in "fiu":
             raise ValueError(
-                f"logits processor {function!r} returned shape {changed.shape}: "
-                f"expected {scores.shape}"
+                f"logits processor {function!r} returned {changed.dtype} of shape {changed.shape}: "
+                f"expected float32 of shape {scores.shape}"
             )
-        return changed
+        return changed.astype(np.float32)
 
     return adjust
 

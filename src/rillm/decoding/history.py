@@ -23,8 +23,10 @@ class History:
 
     @property
     def tokens(self) -> np.ndarray:
-        """int32 [n], a view."""
-        return self._ids[: self._n]
+        """int32 [n], a view that cannot be written to."""
+        view = self._ids[: self._n]
+        view.flags.writeable = False
+        return view
 
     def append(self, token: int) -> None:
         if self._n == len(self._ids):

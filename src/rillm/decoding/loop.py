@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from operator import index as as_index
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,15 +102,15 @@ def stream(
 
     Raises
     ------
-    ValueError
-        The prompt is empty, or an option holds a token id outside the vocabulary. Raised by this
-        call, as is the next.
+    TypeError, ValueError
+        The prompt is empty or no ids, or it or an option holds a token id outside the vocabulary.
+        Raised by this call, as is the next.
     ContextFull
         The prompt does not fit into the session's context.
     BadLogits
         The model computed NaN or infinity. Raised while iterating.
     """
-    prompt_ids = list(prompt_ids)
+    prompt_ids = list(map(as_index, prompt_ids))
     if not prompt_ids:
         raise ValueError("the prompt has no tokens: give at least one, such as the model's BOS")
     if len(prompt_ids) > session.limit - session.position:
@@ -117,8 +118,13 @@ def stream(
             f"the prompt has {len(prompt_ids)} tokens and the session holds {session.position}, "
             f"but the context is {session.limit}: shorten the prompt or ask for a larger context"
         )
+    for each in prompt_ids:
+        if not 0 <= each < session.vocab_size:
+            raise ValueError(
+                f"the prompt holds token id {each}: expected 0 to {session.vocab_size - 1}"
+            )
     end_ids = () if options.ignore_eos else eos_token_ids
-    sampler = Sampler(options, session.vocab_size, tokenizer, end_ids)
+    sampler = Sampler(options, session.vocab_size, tokenizer, end_ids, session.isa)
     watch = Stopwatch(len(prompt_ids), load_seconds, bytes_per_token)
     generation = _Generation(
         session,
@@ -173,14 +179,15 @@ class _Generation:
         stop = ending.interruption() or ending.limit()
         while stop is None:
             place = (self.seed, index, completion, self.surprise_limit(index))
-            choice = self.sampler.choose(logits, self.history, *place)  # sample
+            scores = self.sampler.adjust(logits, self.history)
+            choice = self.sampler.choose(scores, *place)  # sample
             if self.options.mirostat_mode:
                 session.surprise_limits[index + 1] = choice.token, choice.surprise_limit
             text, finish = ending.check(choice.token)  # check
             watch.token(is_step=index > first)
             piece = self.piece(text, choice.token, index - first, finish, completion, logits)
             if self.on_step:
-                self.on_step(explain(self, logits, place, choice, piece))
+                self.on_step(explain(self, logits, scores, place, choice, piece))
             yield piece
             if finish:
                 return

@@ -10,7 +10,8 @@ from typing import Any
 from rillm.decoding import ranges
 from rillm.decoding.order import sampler_order, steps
 
-_ALIASES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
+_ANY_VOCABULARY = 1 << 31
+ALIASES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 _ALWAYS_FROM_FILE = ("repetition_penalty", "no_repeat_ngram_size")  # of generation_config.json
 _WHEN_SAMPLING_FROM_FILE = (
     "temperature",
@@ -83,13 +84,15 @@ class Sampling:
         Divides positive logits and multiplies negative ones of tokens in the prompt or the text.
     presence_penalty, frequency_penalty : float
         Taken from the logits of tokens in the new text: once, and for each time.
+    repeat_last_n : int
+        These three penalties look at so many of the last tokens (as llama.cpp's); -1: at all.
     dry_multiplier, dry_base, dry_allowed_length, dry_sequence_breakers
         multiplier · base ** (length - allowed_length) is taken from the logit of a token that would
         make a repeated run of `length` tokens one longer; no run goes past a breaker.
     no_repeat_ngram_size : int
         No run of so many tokens comes twice; 0: off.
     logit_bias : mapping from int to float
-        Added to logits; -inf forbids a token.
+        Added to logits, from -1e30 to 1e30; -inf forbids a token.
     bad_words : sequence of str, int or sequence of int
         Never written: strings as they are tokenized, alone and after a space; or tokens.
     allowed_token_ids : sequence of int, optional
@@ -125,7 +128,7 @@ class Sampling:
     temperature: float = _option(0.0, ranges.number)
     dynatemp_range: float = _option(0.0, ranges.number)
     dynatemp_exponent: float = _option(1.0, ranges.number)
-    top_k: int = _option(0, ranges.count_or_off)
+    top_k: int = _option(0, ranges.count_or_off, highest=_ANY_VOCABULARY)
     top_p: float = _option(1.0, ranges.number, highest=1.0)
     min_p: float = _option(0.0, ranges.number, highest=1.0)
     typical_p: float = _option(1.0, ranges.number, highest=1.0)
@@ -139,9 +142,10 @@ class Sampling:
     mirostat_eta: float = _option(0.1, ranges.number)
     min_keep: int = _option(1, ranges.integer, lowest=1, below=1 << 31)
     sampler_order: str | tuple[str, ...] = _option("hf", sampler_order)
-    repetition_penalty: float = _option(1.0, ranges.positive)
+    repetition_penalty: float = _option(1.0, ranges.number, lowest=1e-6, highest=1e6)
     presence_penalty: float = _option(0.0, ranges.number, lowest=-2.0, highest=2.0)
     frequency_penalty: float = _option(0.0, ranges.number, lowest=-2.0, highest=2.0)
+    repeat_last_n: int = _option(-1, ranges.integer, lowest=-1)
     dry_multiplier: float = _option(0.0, ranges.number)
     dry_base: float = _option(1.75, ranges.number, lowest=1.0)
     dry_allowed_length: int = _option(2, ranges.integer, lowest=1)
@@ -149,7 +153,7 @@ class Sampling:
     no_repeat_ngram_size: int = _option(0, ranges.integer)
     logit_bias: tuple[tuple[int, float], ...] = _option((), ranges.biases)
     bad_words: tuple[str | tuple[int, ...], ...] = _option((), ranges.words)
-    allowed_token_ids: tuple[int, ...] | None = _option(None, ranges.token_ids)
+    allowed_token_ids: tuple[int, ...] | None = _option(None, ranges.some_token_ids)
     logits_processors: tuple[Callable[..., Any], ...] = _option((), ranges.callables)
     seed: int | None = _option(None, ranges.integer, below=1 << 64)  # the noise's key has 64 bits
     n: int = _option(1, ranges.integer, lowest=1, below=1 << 32)
@@ -199,7 +203,7 @@ def _named(options: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     written: dict[str, str] = {}
     for option, value in options.items():
-        name = _ALIASES.get(option, option)
+        name = ALIASES.get(option, option)
         if name not in known:
             raise TypeError(f"unknown option {option!r}; known are {', '.join(known)}")
         if value is None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+BIAS_AT_MOST = 1e30  # float32 carries it, and what other options make of it
+
 
 def integer(name: str, value: Any, lowest: int = 0, below: int | None = None) -> int:
     try:
@@ -40,21 +42,15 @@ def number(name: str, value: Any, lowest: float = 0.0, highest: float = math.inf
     return number
 
 
-def positive(name: str, value: Any) -> float:
-    checked = number(name, value)
-    if checked == 0.0:
-        raise ValueError(f"{name} is 0: expected a finite number above 0")
-    return checked
-
-
-def count_or_off(name: str, value: Any) -> int:
-    """0 and -1 are off."""
-    return max(0, integer(name, value, lowest=-1))
+def count_or_off(name: str, value: Any, highest: int) -> int:
+    """0 and -1 are off; what is beyond `highest` is no other than that."""
+    return min(max(0, integer(name, value, lowest=-1)), highest)
 
 
 def number_or_off(name: str, value: Any) -> float:
     """0 and -1 are off."""
-    return 0.0 if value == -1 else number(name, value)
+    checked = number(name, value, lowest=-1.0)
+    return 0.0 if checked == -1.0 else number(name, value)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -63,10 +59,10 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def one_of(name: str, value: Any, values: tuple) -> Any:
-    if value not in values:
-        raise ValueError(f"{name} is {value!r}: expected {' or '.join(map(str, values))}")
-    return value
+def one_of(name: str, value: Any, values: tuple[int, ...]) -> int:
+    if (checked := integer(name, value)) not in values:
+        raise ValueError(f"{name} is {checked}: expected {' or '.join(map(str, values))}")
+    return checked
 
 
 def strings(name: str, value: Any) -> tuple[str, ...]:
@@ -88,6 +84,13 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
     return tuple(integer(name, each) for each in (value if _is_several(value) else (value,)))
 
 
+def some_token_ids(name: str, value: Any) -> tuple[int, ...]:
+    """At least one."""
+    if not (ids := token_ids(name, value)):
+        raise ValueError(f"{name} is empty: expected one token id or more")
+    return ids
+
+
 def words(name: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
     """Strings, ids, or sequences of ids: a string stays, an id is a sequence of one."""
     checked: list[str | tuple[int, ...]] = []
@@ -99,16 +102,22 @@ def words(name: str, value: Any) -> tuple[str | tuple[int, ...], ...]:
 
 
 def biases(name: str, value: Any) -> tuple[tuple[int, float], ...]:
-    """A mapping from ids to what is added to their logits; -inf forbids a token."""
+    """A mapping from ids, which JSON writes as strings, to what is added to their logits.
+
+    -inf forbids a token.
+    """
     try:
         pairs = dict(value).items()
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}: expected a mapping from ids to numbers") from None
-    forbids = -math.inf
-    return tuple(
-        (integer(name, token), forbids if bias == forbids else number(name, bias, -math.inf))
-        for token, bias in pairs
-    )
+    checked: dict[int, float] = {}
+    for token, bias in pairs:
+        is_written = isinstance(token, str) and token.isascii() and token.isdigit()
+        forbids = isinstance(bias, (float, np.floating)) and bias == -math.inf
+        checked[integer(name, int(token) if is_written else token)] = (
+            -math.inf if forbids else number(name, bias, -BIAS_AT_MOST, BIAS_AT_MOST)
+        )
+    return tuple(checked.items())
 
 
 def callables(name: str, value: Any) -> tuple[Callable, ...]:

@@ -45,6 +45,8 @@ class Sampler:
         For options that hold strings.
     end_ids : collection of int
         The tokens that `min_new_tokens` puts off, beside `stop_token_ids`.
+    isa : str, optional
+        The instruction set to compute with, by default the portable one; the choice is the same.
 
     Attributes
     ----------
@@ -63,26 +65,34 @@ class Sampler:
         vocab_size: int,
         tokenizer=None,
         end_ids: Collection[int] = (),
+        isa: str | None = None,
     ) -> None:
         self._adjustments = adjustments(options, vocab_size, tokenizer, end_ids)
-        self._filters = _engine.Filters(steps(options), options.min_keep)
+        self._filters = _engine.Filters(steps(options), options.min_keep, isa)
         self._tau, self._eta = options.mirostat_tau, options.mirostat_eta
         self.first_surprise_limit = 2.0 * self._tau
 
     def adjust(self, logits: np.ndarray, history: History) -> np.ndarray:
-        """The logits that the filters see: float32 [vocab_size]."""
+        """The scores that the filters see: logits after penalties and bans, float32 [vocab_size].
+
+        Parameters
+        ----------
+        logits : float32 [vocab_size]
+        history : History
+            The tokens so far.
+        """
         if not self._adjustments:
             return logits
         scores = logits.copy()
-        for adjustment in self._adjustments:
-            changed = adjustment(scores, history.tokens, history.n_prompt)
-            scores = scores if changed is None else changed
+        with np.errstate(over="ignore", invalid="ignore"):  # what becomes of them is checked later
+            for adjustment in self._adjustments:
+                changed = adjustment(scores, history.tokens, history.n_prompt)
+                scores = scores if changed is None else changed
         return scores
 
     def choose(
         self,
-        logits: np.ndarray,
-        history: History,
+        scores: np.ndarray,
         seed: int,
         index: int,
         completion: int = 0,
@@ -92,9 +102,8 @@ class Sampler:
 
         Parameters
         ----------
-        logits : float32 [vocab_size]
-        history : History
-            The tokens so far.
+        scores : float32 [vocab_size]
+            Of `adjust`.
         seed : int
         index : int
             The token's index among all tokens its session ever held.
@@ -106,9 +115,8 @@ class Sampler:
         Raises
         ------
         BadLogits
-            NaN or +inf among the logits, or nothing but -inf.
+            NaN or +inf among the scores, or nothing but -inf.
         """
-        scores = self.adjust(logits, history)
         token, score, surprise = self._filters.sample(
             scores, seed, index, completion, surprise_limit
         )
@@ -117,15 +125,13 @@ class Sampler:
 
     def kept(
         self,
-        logits: np.ndarray,
-        history: History,
+        scores: np.ndarray,
         seed: int,
         index: int,
         completion: int = 0,
         surprise_limit: float = 0.0,
     ) -> tuple[np.ndarray, np.ndarray]:
         """What `choose` draws from: ids int32 [n], ascending; their probabilities float32 [n]."""
-        scores = self.adjust(logits, history)
         return self._filters.kept(scores, seed, index, completion, surprise_limit)
 
 
@@ -146,4 +152,5 @@ def sample(
     history = History(tokens)
     history.n_prompt = n_prompt
     limit = sampler.first_surprise_limit
-    return sampler.choose(logits, history, seed, index, completion, limit).token
+    scores = sampler.adjust(logits, history)
+    return sampler.choose(scores, seed, index, completion, limit).token

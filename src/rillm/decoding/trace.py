@@ -67,7 +67,7 @@ class Step:
         return asdict(self)
 
 
-def explain(generation, logits: np.ndarray, place, choice, piece) -> Step:
+def explain(generation, logits: np.ndarray, scores: np.ndarray, place, choice, piece) -> Step:
     """The record of one turn of the loop, before its token is appended."""
     seed, index, completion, _ = place
     tokenizer, options = generation.tokenizer, generation.options
@@ -77,7 +77,7 @@ def explain(generation, logits: np.ndarray, place, choice, piece) -> Step:
         return tuple(Candidate(int(id), _text(tokenizer, id), float(p)) for id, p in pairs)
 
     best, log_total = _engine.rank(logits, min(N_CANDIDATES, len(logits)))
-    kept, probabilities = generation.sampler.kept(logits, generation.history, *place)
+    kept, probabilities = generation.sampler.kept(scores, *place)
     order = np.argsort(-probabilities, kind="stable")[:N_CANDIDATES]
     if options.temperature == 0.0:
         why = "temperature 0: the largest logit"
