@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 
 import pytest
 
@@ -171,14 +172,80 @@ def test_the_time_is_over(monkeypatch):
     assert late_ending(stop="a").check(ord("a"))[1].cause == "stop_string"
 
 
-def by_brute_force(tokenizer, ids, stops) -> tuple[str, int, str | None]:
-    """Text, number of tokens and stop string, from the whole text after each token."""
+def test_text_held_back_before_min_new_tokens_does_not_count_later():
+    """At the second token "ab" is too early, and held only since "abc" may come."""
+    checks, _ = ending(stop=("ab", "abc"), min_new_tokens=3)
+    assert [checks.check(token) for token in b"abx"] == [("", None), ("", None), ("abx", None)]
+
+
+@pytest.mark.parametrize("least", range(6))
+def test_byte_tokens_are_no_exception_from_min_new_tokens(least):
+    tokenizer = small.byte_fallback()
+    checks = Ending(tokenizer, (), Sampling(stop="ab", min_new_tokens=least), 100, "context")
+    pieces = []
+    for token in b"ababab":
+        piece, finish = checks.check(token)
+        pieces.append(piece)
+        if finish:
+            break
+    expected = next(place for place in (1, 3, 5) if place + 1 >= least)
+    assert "".join(pieces) == "ab" * (expected // 2)
+    assert (finish.token_index, finish.character_index) == (expected, expected - 1)
+
+
+def test_unsettled_text_may_come_back_as_other_text():
+    strings = StopStrings(("bcd", "cx"))
+    assert strings.push("ab") == "a"
+    assert strings.push("", "c") == ""
+    assert strings.push("c", "") == ""
+    assert strings.push("", "d") == "" and strings.found == "bcd"
+    strings = StopStrings(("bcd", "cx"))
+    assert strings.push("", "bc") == ""
+    assert strings.push("\ufffd\ufffdd") == "\ufffd\ufffdd"
+    assert strings.push("c") == "" and strings.push("x") == "" and strings.begin == 3
+
+
+@pytest.mark.parametrize("kind", [small.byte_fallback, small.byte_level_in_a_sequence])
+def test_a_long_run_of_bytes_takes_linear_time(kind):
+    """Four times the tokens take four times as long, not sixteen."""
+    tokenizer, seconds = kind(), {}
+    for n_tokens in (2000, 8000):
+        runs = []
+        for _ in range(3):
+            checks = Ending(tokenizer, (), Sampling(stop="zz"), n_tokens, "context")
+            started = time.perf_counter()
+            for _ in range(n_tokens):
+                checks.check(0xF0 if kind is small.byte_level_in_a_sequence else ord("a"))
+            runs.append(time.perf_counter() - started)
+        seconds[n_tokens] = min(runs)
+    assert seconds[8000] < 9 * seconds[2000]
+
+
+def n_alike_at_start(a: str, b: str) -> int:
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+
+
+def by_brute_force(tokenizer, ids, stops, least) -> tuple[str, int, str | None]:
+    """Text, number of tokens and stop string, from the whole text after each token.
+
+    A stop string counts where no earlier text had all of it.
+    """
+    earlier = [""]
     for n in range(1, len(ids) + 1):
         text = tokenizer.decode(ids[:n])
-        starts = [(text.find(stop), len(stop), stop) for stop in stops if stop in text]
-        if starts:
-            start, _, stop = min(starts)
+        n_alike = max(n_alike_at_start(each, text) for each in earlier)
+        ends = [
+            (start, len(stop), stop)
+            for stop in stops
+            for start in range(len(text))
+            if text.startswith(stop, start) and start + len(stop) > n_alike
+        ]
+        if ends and n >= least:
+            start, _, stop = min(ends)
             return text[:start], n, stop
+        earlier.append(text)
     return tokenizer.decode(ids), len(ids), None
 
 
@@ -199,14 +266,16 @@ def test_random_tokens_and_stops_against_brute_force():
         stops = tuple(
             {"".join(draw.choices(characters[kind], k=draw.randint(1, 4))) for _ in range(3)}
         )
-        checks = Ending(tokenizer, (), Sampling(stop=stops), len(ids), "max_new_tokens")
+        least = draw.choice([0, 0, draw.randint(1, len(ids))])
+        options = Sampling(stop=stops, min_new_tokens=least)
+        checks = Ending(tokenizer, (), options, len(ids), "max_new_tokens")
         pieces = []
         for token in ids:
             text, finish = checks.check(token)
             pieces.append(text)
             if finish:
                 break
-        text, n_tokens, stop = by_brute_force(tokenizer, ids, stops)
+        text, n_tokens, stop = by_brute_force(tokenizer, ids, stops, least)
         assert ("".join(pieces), finish.token_index + 1) == (text, n_tokens), (ids, stops, pieces)
         assert finish.detail == (len(ids) if stop is None else stop)
         assert finish.character_index == len(text)

@@ -115,3 +115,17 @@ def test_the_text_is_decoded_in_linear_time():
     words = [tokenizer.id("▁Hello"), tokenizer.id("s")] * 1000
     pieces_of(tokenizer, words + list(("猫" * 600).encode()) + words[:200])
     assert sum(decoded) <= 4 * 4000
+
+
+def test_bytes_that_are_no_text_are_decoded_in_linear_time():
+    """A byte-level decoder in a sequence: of 3000 wrong bytes each is decoded a few times only."""
+    tokenizer = small.byte_level_in_a_sequence()
+    decode, decoded = tokenizer.decode, []
+
+    def counting(ids, skip_special_tokens=True):
+        decoded.append(len(ids))
+        return decode(ids, skip_special_tokens)
+
+    tokenizer.decode = counting
+    assert "".join(pieces_of(tokenizer, [0xF0] * 3000)) == "\ufffd" * 3000
+    assert sum(decoded) <= 30 * 3000

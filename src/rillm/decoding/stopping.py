@@ -47,8 +47,9 @@ class Finish:
 class StopStrings:
     """Finds stop strings in a text that grows, and holds back what may yet become one.
 
-    After each push the text so far is looked at; of several stop strings in it the one that starts
-    first wins, of those the shortest. The text ends before it, or with `include` behind it.
+    Each push is searched for the stop strings that it completes; of several the one that starts
+    first wins, of those the shortest. The text ends before it, or with `include` behind it. Text
+    that is not settled yet is searched when it comes, and then not again.
 
     Attributes
     ----------
@@ -64,29 +65,59 @@ class StopStrings:
         self._include = include
         self._longest = max(map(len, stops), default=0)
         self._held = ""
+        self._ahead: list[str] = []  # unsettled text, searched already
+        self._tail = ""  # of held and unsettled text, what a stop string may still begin in
         self.found: str | None = None
         self.begin = self.n_shown = 0
 
     def push(self, text: str, unsettled: str = "", searching: bool = True) -> str:
-        """Take more text; return what can be shown. `unsettled` is looked at, but not taken."""
-        text = self._held + text
-        whole = text + unsettled
-        starts = [(whole.find(stop), len(stop), stop) for stop in self._stops if searching]
-        if found := min((each for each in starts if each[0] >= 0), default=None):
-            start, length, self.found = found
-            self.begin = self.n_shown + start
-            self._held = ""
-            return whole[: start + length * self._include]
-        certain = self._certain(text)
-        self._held = text[certain:]
-        self.n_shown += certain
-        return text[:certain]
+        """Take more text; return what can be shown.
+
+        `unsettled` is only looked at: it comes again as the beginning of `text`, or as other text.
+        """
+        shown = self._settle(text, searching) if text else ""
+        if unsettled and self._stops and self.found is None:
+            shown += self._look_ahead(unsettled, searching)
+        return shown
 
     def flush(self) -> str:
         """The text held back, now that no more follows."""
         text, self._held = self._held, ""
         self.n_shown += len(text)
         return text
+
+    def _settle(self, text: str, searching: bool) -> str:
+        ahead = "".join(self._ahead)
+        searched = len(self._held) + len(ahead) * text.startswith(ahead)
+        self._ahead.clear()
+        text = self._held + text
+        if searching and (found := self._first(text, searched)):
+            return self._stop(text, *found)
+        certain = self._certain(text)
+        self._held = self._tail = text[certain:]
+        self.n_shown += certain
+        return text[:certain]
+
+    def _look_ahead(self, unsettled: str, searching: bool) -> str:
+        self._ahead.append(unsettled)
+        searched, window = len(self._tail), self._tail + unsettled
+        if searching and (found := self._first(window, searched)):
+            whole = "".join([self._held, *self._ahead])
+            return self._stop(whole, len(whole) - len(window) + found[0], *found[1:])
+        self._tail = window[max(len(window) - self._longest + 1, 0) :]
+        return ""
+
+    def _first(self, text: str, searched: int) -> tuple[int, int, str] | None:
+        """(start, length, string) of the first stop string that ends behind text[:searched]."""
+        starts = [
+            (text.find(stop, max(searched - len(stop) + 1, 0)), len(stop), stop)
+            for stop in self._stops
+        ]
+        return min((each for each in starts if each[0] >= 0), default=None)
+
+    def _stop(self, text: str, start: int, length: int, found: str) -> str:
+        self.found, self.begin, self._held = found, self.n_shown + start, ""
+        return text[: start + length * self._include]
 
     def _certain(self, text: str) -> int:
         """How many characters come before the longest end of `text` that begins a stop string."""

@@ -33,6 +33,7 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """Take one token id; return the text that is certain now (often "")."""
+        self._text.unsettled = ""
         name = None if token in self._silent else self._name_of(token)
         return "" if name is None else self._text.push(token, name)
 
@@ -42,7 +43,7 @@ class Detokenizer:
 
     @property
     def unsettled(self) -> str:
-        """Whole characters not given out yet, because a later token may still spoil them."""
+        """Whole characters that the last token added, held because a later one may spoil them."""
         return self._text.unsettled
 
 
@@ -74,7 +75,7 @@ class _Window:
         self._decode = tokenizer.decode
         self._shown: list[int] = []
         self._held: list[int] = []
-        self._run = bytearray()  # of the byte-fallback tokens at the end of `_held`
+        self._run = _Run()  # of the byte-fallback tokens at the end of `_held`
         description = json.dumps(decoder)
         self._has_byte_tokens = "ByteFallback" in description
         self._may_split_characters = "ByteLevel" in description
@@ -82,33 +83,49 @@ class _Window:
     def push(self, token: int, name: str) -> str:
         self._held.append(token)
         if self._has_byte_tokens and (byte := _BYTE_TOKEN.fullmatch(name)):
-            self._run.append(int(byte[1], 16))
-            self.unsettled = _text_or_nothing(self._run)
+            self.unsettled = self._run.push(int(byte[1], 16))
             return ""
-        self._run.clear()
-        self.unsettled = ""
-        text = self._added_text()
-        if not text or (self._may_split_characters and text.endswith("\ufffd")):
-            return ""
-        self._shown, self._held = self._held, []
+        self._run = _Run()
+        text = self._added_text(self._held)
+        if self._may_split_characters and text.endswith("\ufffd"):
+            return self._certain(text)
+        if text:
+            self._shown, self._held = self._held, []
         return text
 
     def flush(self) -> str:
-        text = self._added_text()
-        self._shown, self._held, self.unsettled = self._held, [], ""
-        self._run.clear()
+        text = self._added_text(self._held)
+        self._shown, self._held, self._run = self._held, [], _Run()
         return text
 
-    def _added_text(self) -> str:
+    def _added_text(self, tokens: list[int]) -> str:
         before = self._decode(self._shown)
-        return self._decode(self._shown + self._held)[len(before) :]
+        return self._decode(self._shown + tokens)[len(before) :]
 
-
-def _text_or_nothing(run: bytearray) -> str:
-    try:
-        return run.decode()
-    except UnicodeDecodeError:
+    def _certain(self, text: str) -> str:
+        """What comes before a last character that three bytes, so three tokens, may have begun."""
+        for place in range(len(self._held) - 1, max(len(self._held) - 4, 0), -1):
+            before, rest = self._held[:place], self._held[place:]
+            certain = self._added_text(before)
+            if certain and certain + self._decode(rest) == text:
+                self._shown, self._held = before, rest
+                return certain
         return ""
+
+
+class _Run:
+    """Byte tokens one after another: their characters, as long as all of them are right."""
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+
+    def push(self, byte: int) -> str:
+        """The character that this byte completes, or ""."""
+        try:
+            return self._decode(bytes([byte]))
+        except UnicodeDecodeError:
+            self._decode = lambda _: ""  # one wrong byte spoils the whole run
+            return ""
 
 
 def _decoder(backend) -> dict:
