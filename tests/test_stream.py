@@ -16,6 +16,7 @@ from rillm.decoding.sampling import Sampling
 from rillm.decoding.stopping import Finish
 from rillm.decoding.timings import Timings
 from rillm.decoding.turn_end import turn_end
+from rillm.model import _in_threads
 from weights import load_case
 
 TOKENIZER = small.byte_level()
@@ -180,6 +181,52 @@ def test_async_streams_of_one_model_run_side_by_side(tiny):
     ]
 
 
+def test_a_cancelled_task_leaves_the_session_free():
+    """Inside a long prompt: within half a second, and then nothing computes on the session."""
+    session = SlowSession([*b"ab", EOS], context=20_000)
+    pieces = stream(session, TOKENIZER, (EOS,), [1] * 10_000, Sampling())
+
+    async def run():
+        task = asyncio.ensure_future(anext(_in_threads(pieces)))
+        await asyncio.sleep(0.2)
+        cancelled = time.perf_counter()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.perf_counter() - cancelled < 0.5
+        position = session.position
+        assert 0 < position < 10_000
+        await asyncio.sleep(0.4)
+        assert session.position == position
+
+    asyncio.run(run())
+
+
+def test_an_error_in_an_async_stream_is_the_caller_s(tiny):
+    def fail(logits):
+        raise ZeroDivisionError
+
+    async def run():
+        return [piece async for piece in tiny.astream([1], logits_processors=fail)]
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(run())
+
+
+def test_prompts_of_any_kind(tiny):
+    """Iterators, arrays and rows of arrays; text beside ids."""
+    options = {"max_new_tokens": 3}
+    one, two = (tiny.generate(ids, **options).token_ids for ids in ([1, 2], [3, 4]))
+    assert tiny.generate(iter([1, 2]), **options).token_ids == one
+    assert tiny.generate(np.array([1, 2], np.uint8), **options).token_ids == one
+    for prompts in (np.array([[1, 2], [3, 4]]), iter([[1, 2], [3, 4]]), ["\x01\x02", (3, 4)]):
+        assert [r.token_ids for r in tiny.generate(prompts, **options)] == [one, two]
+    with pytest.raises(ValueError, match="no tokens"):
+        tiny.generate([], **options)
+    with pytest.raises(TypeError):
+        tiny.generate([1.5], **options)
+
+
 def test_leaving_an_async_stream_cancels_it(tiny):
     session = tiny.session(context=100_000)
 
@@ -307,9 +354,12 @@ def test_a_step_laid_open():
 
 
 def test_watching_changes_nothing(tiny):
-    seen = []
+    """Nor is a logits processor called more than once a token."""
+    seen, n_calls = [], []
     options = SAMPLED | {"top_p": 0.9, "repetition_penalty": 1.2, "mirostat_mode": 2}
+    options["logits_processors"] = lambda logits: n_calls.append(len(seen))
     watched = collect(tiny.stream([1, 2, 3], on_step=seen.append, **options))
+    assert n_calls == list(range(12))
     assert watched.token_ids == tiny.generate([1, 2, 3], **options).token_ids
     assert [step.token for step in seen] == watched.token_ids
     assert all(step.token in [c.token for c in step.after] or step.n_kept > 8 for step in seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -278,7 +279,11 @@ class Model:
         )
 
     def astream(self, prompt: str | Sequence[int], **options) -> AsyncIterator[loop.Piece]:
-        """`stream` for ``async for``: each piece is computed in a thread. Leaving cancels."""
+        """`stream` for ``async for``: each piece is computed in a thread.
+
+        Leaving cancels, and so does cancelling the task: that takes effect when the step or the
+        part of the prompt that is being computed is done, so that nothing uses the session then.
+        """
         return _in_threads(self.stream(prompt, **options))
 
     def generate(
@@ -289,10 +294,12 @@ class Model:
         A list of prompts gives a list of results, each what the prompt alone would give; `n` above
         1 gives a list of n results for each prompt.
         """
-        if not isinstance(prompt, str) and any(not _is_id(each) for each in prompt):
-            if options.get("session") is not None:
-                raise ValueError("a session continues one prompt: give it without a list")
-            return [self.generate(each, **options) for each in prompt]
+        if not isinstance(prompt, str):
+            prompt = list(prompt)
+            if not all(map(_is_id, prompt)):
+                if options.get("session") is not None:
+                    raise ValueError("a session continues one prompt: give it without a list")
+                return [self.generate(each, **options) for each in prompt]
         pieces = self.stream(prompt, **options)
         results = [loop.collect(each) for _, each in groupby(pieces, lambda p: p.completion)]
         return results if len(results) > 1 else results[0]
@@ -367,16 +374,29 @@ class Model:
 
 
 def _is_id(value) -> bool:
-    return hasattr(value, "__index__")
+    try:
+        operator.index(value)
+    except TypeError:  # of an array, too, that is not one number
+        return False
+    return True
 
 
 async def _in_threads(pieces: loop.Stream) -> AsyncIterator[loop.Piece]:
     import asyncio  # slow to import, and seldom wanted
 
+    turn = None
     try:
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        while True:
+            turn = asyncio.ensure_future(asyncio.to_thread(next, pieces, None))
+            if (piece := await asyncio.shield(turn)) is None:
+                return
             yield piece
     finally:
+        pieces.cancel()
+        if turn is not None:
+            await asyncio.wait([turn])  # what it computes ends soon, and then the session is free
+            if not turn.cancelled():
+                turn.exception()  # or asyncio would report it as never seen
         pieces.close()
 
 
