@@ -160,6 +160,13 @@ def test_any_option_can_be_given(model):
     }
 
 
+def test_an_option_may_go_by_its_other_name(model):
+    """And over the default of a flag; a mapping's keys are strings in JSON."""
+    options = ["-o", "max_tokens=5", "-o", f'logit_bias={{"{ord("r")}": -100}}']
+    token_ids = json.loads(run("generate", "x", "--json", *options).stdout)["token_ids"]
+    assert len(token_ids) == 5 and token_ids[1] == ord("a") and token_ids[2] != ord("r")
+
+
 def test_ggml_org_llama_cpp_14937(model):
     """T2: the limit within a character gives U+FFFD in valid JSON."""
     model.script = [0xF0]
@@ -208,6 +215,9 @@ def test_the_prompt_may_come_from_standard_input(model):
         (["generate", "x", "-o", "min_q=1"], "unknown option 'min_q'"),
         (["generate", "x", "-o", "min_p"], "expected NAME=VALUE"),
         (["generate", "x", "-o", "n=2"], "prints one completion"),
+        (["generate", "x", "-o", "min_p=0", "-o", "min_p=1"], "min_p is given twice"),
+        (["generate", "x", "--max-tokens", "4", "-o", "max_tokens=5"], "new_tokens is given twice"),
+        (["generate", "x", "--top-k", "4", "-o", "top_k=5"], "top_k is given twice"),
         (["generate", "x", "--threads", "0"], "0 is not in the range"),
         (["generate", "x", "--max-new-tokens", "many"], "'many' is not a valid integer"),
     ],

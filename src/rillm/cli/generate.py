@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rillm.cli import loading
 
@@ -76,7 +77,7 @@ def command(
     """
     from rillm.decoding.loop import collect
 
-    options |= dict(map(_named_value, more))
+    options |= _more_options(options, more)
     _check_options(options)
     if prompt is None or prompt == "-":
         prompt = _standard_input()
@@ -125,6 +126,21 @@ def _check_options(options: dict[str, Any]) -> None:
         raise click.UsageError(str(error)) from error
     if sampling.n > 1:
         raise click.UsageError("n is for Python: this command prints one completion")
+
+
+def _more_options(options: dict[str, Any], more: tuple[str, ...]) -> dict[str, Any]:
+    """What --option says, each by its own name, and none of them said twice."""
+    from rillm.decoding.options import ALIASES
+
+    source = click.get_current_context().get_parameter_source
+    given: dict[str, Any] = {}
+    for name, value in map(_named_value, more):
+        name = ALIASES.get(name, name)
+        has_flag = name in options and source(name) is not ParameterSource.DEFAULT
+        if has_flag or name in given:
+            raise click.UsageError(f"{name} is given twice")
+        given[name] = value
+    return given
 
 
 def _named_value(option: str) -> tuple[str, Any]:
