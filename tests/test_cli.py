@@ -121,6 +121,15 @@ def test_generate_json_is_one_object(model):
     assert (record["isa"], record["threads"]) == ("avx2", 2)
 
 
+def test_generate_json_has_the_logprobs_that_were_asked_for(model):
+    record = json.loads(run("generate", "Where?", "--json").stdout)
+    assert not {"logprobs", "prompt_logprobs"} & set(record)
+    ran = run("generate", "Where?", "--json", "-o", "logprobs=2", "-o", "max_tokens=3")
+    record = json.loads(ran.stdout)
+    assert [each["token"] for each in record["logprobs"]] == record["token_ids"] == list(b"Par")
+    assert [len(each["top"]) for each in record["logprobs"]] == [2, 2, 2]
+
+
 def test_trace_is_a_block_a_step(model):
     ran = run("generate", "Where?", "--trace", "--max-new-tokens", 2, "-o", "stop=ar")
     blocks = ran.stdout.split("\n\n")

@@ -208,12 +208,18 @@ def _gigabytes_per_second(result: Result, info: dict) -> float:
 
 def _record(result: Result, info: dict) -> dict[str, Any]:
     timings = result.timings
+    logprobs = {name: getattr(result, name) for name in ("logprobs", "prompt_logprobs")}
     return {
         "text": result.text,
         "token_ids": result.token_ids,
         "finish_reason": result.finish_reason,
         "finish": asdict(result.finish),
         "seed": result.seed,
+        **{
+            name: [each and asdict(each) for each in values]
+            for name, values in logprobs.items()
+            if values is not None
+        },
         "timings": {
             **timings.as_dict(),
             "gigabytes_per_second": _gigabytes_per_second(result, info),
