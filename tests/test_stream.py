@@ -323,6 +323,13 @@ def test_the_last_piece_has_the_timings(tiny):
     assert not any(piece.from_draft for piece in pieces)
 
 
+def test_nothing_is_printed(tiny, capfd):
+    tiny.generate([1, 2, 3], n=2, logprobs=3, prompt_logprobs=1, **SAMPLED)
+    with pytest.raises(rillm.errors.BadLogits):
+        tiny.generate([1, 2], logits_processors=lambda logits: logits * math.nan)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_percentiles_are_the_nearest_ranks():
     steps = [float(i) for i in range(200, 0, -1)]
     assert Timings(steps=steps).inter_token_seconds == {"p50": 100.0, "p90": 180.0, "p99": 198.0}
@@ -378,3 +385,16 @@ def test_the_template_s_end_of_a_turn_ends_the_text(template, expected):
     """S9: a model's files may name another end token than its template writes."""
     template = template and template.replace("[", "").replace("]", "")
     assert turn_end(template, TOKENIZER) == ((EOS,) if expected else ())
+
+
+def test_the_end_tokens_are_those_of_files_and_template(tiny_folder):
+    """S9: an answer ends where the template ends one, though no file names that token."""
+    tokenizer = small.wordpiece()
+    end = tokenizer.id("<eos>")
+    with rillm.Model.from_pretrained(tiny_folder("base"), weights="f32") as model:
+        files = model._checkpoint.eos_token_ids
+        model._checkpoint.tokenizer = tokenizer
+        model.chat_template = "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
+        assert end not in files and model.eos_token_ids == (*files, end)
+        result = model.generate([1], logit_bias={end: 1e9}, max_new_tokens=5)
+        assert result.finish == Finish("stop", "eos", end, 0, 0)

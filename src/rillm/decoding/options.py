@@ -47,6 +47,7 @@ class Sampling:
         Seconds from the start, the prompt's included, after which no more tokens are made.
     stop : str or sequence of str
         Strings that end the text; they are not part of it, unless `include_stop_str_in_output`.
+        Special tokens are no text: `stop_token_ids` takes them.
     stop_token_ids : int or sequence of int
         Tokens that end the text beside the model's own.
     ignore_eos : bool
