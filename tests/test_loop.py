@@ -12,7 +12,7 @@ from rillm.decoding.loop import collect, stream
 from rillm.decoding.order import PRESETS
 from rillm.decoding.sampling import Sampling
 from rillm.decoding.stopping import CAUSES, Finish
-from rillm.errors import ContextFull
+from rillm.errors import ContextFull, SessionBusy
 
 TOKENIZER = small.byte_level(["?\n", "}}", " }", "a,b", ",c", "<ST", "ART>"])
 EOS = TOKENIZER.id("<eos>")
@@ -199,6 +199,20 @@ def test_closing_at_odd_moments():
     closing.append(pieces)
     assert [piece.finish and piece.finish.cause for piece in pieces] == [None, "cancelled"]
     assert session.tokens == [1, ord("a")]
+
+
+def test_a_session_that_something_else_uses_between_two_pieces():
+    """H5: a second stream, a rewind: the first would go on in another text, and says so instead."""
+    session, first = start([*b"abcdef"], prompt=[7, 8])
+    next(first)
+    collect(stream(session, TOKENIZER, (EOS,), [9], Sampling(max_new_tokens=1)))
+    with pytest.raises(SessionBusy, match="held 2 tokens and now holds 3"):
+        next(first)
+    session, pieces = start([*b"abcdef"], prompt=[7, 8])
+    next(pieces)
+    session.rewind(1)
+    with pytest.raises(SessionBusy, match="held 2 tokens and now holds 1"):
+        next(pieces)
 
 
 def test_several_completions_of_nothing():

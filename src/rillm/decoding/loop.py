@@ -20,7 +20,7 @@ from rillm.decoding.sampling import Sampler, Sampling
 from rillm.decoding.stopping import Ending
 from rillm.decoding.timings import Stopwatch, Timings
 from rillm.decoding.trace import Step, explain
-from rillm.errors import ContextFull
+from rillm.errors import ContextFull, SessionBusy
 
 if TYPE_CHECKING:
     from rillm.checkpoint.tokenizer import Tokenizer
@@ -108,7 +108,9 @@ def stream(
     ContextFull
         The prompt does not fit into the session's context.
     BadLogits
-        The model computed NaN or infinity. Raised while iterating.
+        The model computed NaN or infinity. Raised while iterating, as is the next.
+    SessionBusy
+        Something else uses the session, or did so between two pieces.
     """
     prompt_ids = list(map(as_index, prompt_ids))
     if not prompt_ids:
@@ -188,9 +190,15 @@ class _Generation:
             piece = self.piece(text, choice.token, index - first, finish, completion, logits)
             if self.on_step:
                 self.on_step(explain(self, logits, scores, place, choice, piece))
+            held = session.position
             yield piece
             if finish:
                 return
+            if session.position != held:
+                raise SessionBusy(
+                    f"the session held {held} tokens and now holds {session.position}: something "
+                    "else used it while this stream was not at its end"
+                )
             watch.resume()
             index += 1
             self.history.append(choice.token)  # append
