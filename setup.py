@@ -19,6 +19,7 @@ C_FLAGS = [
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-fast-math",
+    "-fno-trapping-math",  # exceptions are masked: a branch may become a select
 ]
 LIMITED_API = ("Py_LIMITED_API", "0x030B0000")
 

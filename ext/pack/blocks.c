@@ -4,7 +4,9 @@
 #include "codes.h"
 
 static const int8_t iq4_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
-static const int8_t mxfp4_values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+static const int8_t mxfp4_values[16] = {
+    16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4
+}; /* of zero 16 */
 
 static uint16_t u16_at(const uint8_t *p)
 {
@@ -22,156 +24,164 @@ static void nibbles(const uint8_t *bytes, int n, uint8_t *q)
     }
 }
 
+/* A group whose nibbles are places in a table. */
+static void nibble_values(const uint8_t *bytes, const int8_t *values, uint8_t *q)
+{
+    for (int i = 0; i < GROUP / 2; i++) {
+        q[i] = (uint8_t)values[bytes[i] & 15];
+        q[i + GROUP / 2] = (uint8_t)values[bytes[i] >> 4];
+    }
+}
+
+/* Four columns at a time: a product puts bit i of four into byte i. */
 static void fifth_bits(const uint8_t *bits, uint8_t *q)
 {
-    for (int i = 0; i < GROUP; i++)
-        q[i] |= (bits[i / 8] >> i % 8 & 1) << 4;
+    for (int i = 0; i < GROUP; i += 4) {
+        uint32_t word, four = bits[i / 8] >> i % 8 & 15;
+        memcpy(&word, q + i, 4);
+        word |= (four * 0x00204081 & 0x01010101) << 4;
+        memcpy(q + i, &word, 4);
+    }
 }
 
-static void parse_q8_0(const uint8_t *block, struct Codes codes)
+static void parse_q8_0(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    memcpy(codes.q, block + 2, GROUP);
+    block->scale = u16_at(bytes);
+    memcpy(block->q, bytes + 2, GROUP);
 }
 
-static void parse_q4_0(const uint8_t *block, struct Codes codes)
+static void parse_q4_0(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    nibbles(block + 2, 16, codes.q);
+    block->scale = u16_at(bytes);
+    nibbles(bytes + 2, 16, block->q);
 }
 
-static void parse_q4_1(const uint8_t *block, struct Codes codes)
+static void parse_q4_1(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    codes.minima[0] = u16_at(block + 2);
-    nibbles(block + 4, 16, codes.q);
+    block->scale = u16_at(bytes);
+    block->minimum = u16_at(bytes + 2);
+    nibbles(bytes + 4, 16, block->q);
 }
 
-static void parse_q5_0(const uint8_t *block, struct Codes codes)
+static void parse_q5_0(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    nibbles(block + 6, 16, codes.q);
-    fifth_bits(block + 2, codes.q);
+    block->scale = u16_at(bytes);
+    nibbles(bytes + 6, 16, block->q);
+    fifth_bits(bytes + 2, block->q);
 }
 
-static void parse_q5_1(const uint8_t *block, struct Codes codes)
+static void parse_q5_1(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    codes.minima[0] = u16_at(block + 2);
-    nibbles(block + 8, 16, codes.q);
-    fifth_bits(block + 4, codes.q);
+    block->scale = u16_at(bytes);
+    block->minimum = u16_at(bytes + 2);
+    nibbles(bytes + 8, 16, block->q);
+    fifth_bits(bytes + 4, block->q);
 }
 
-static void parse_iq4_nl(const uint8_t *block, struct Codes codes)
+static void parse_iq4_nl(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    nibbles(block + 2, 16, codes.q);
-    for (int i = 0; i < GROUP; i++)
-        codes.q[i] = (uint8_t)iq4_values[codes.q[i]];
+    block->scale = u16_at(bytes);
+    nibble_values(bytes + 2, iq4_values, block->q);
 }
 
 /* The scale is 2^(e − 128), a bfloat16; from e = 253 on, 12 times it is no float32, and 255 means NaN. */
-static void parse_mxfp4(const uint8_t *block, struct Codes codes)
+static void parse_mxfp4(const uint8_t *bytes, struct Block *block)
 {
-    uint8_t e = block[0];
-    codes.scales[0] = (uint16_t)(e > 252 ? 0x7f80 : e < 2 ? 0x20 << e : (e - 1) << 7);
-    nibbles(block + 1, 16, codes.q);
-    for (int i = 0; i < GROUP; i++)
-        codes.q[i] = (uint8_t)(mxfp4_values[codes.q[i]] + 16);
+    uint8_t e = bytes[0];
+    block->scale = (uint16_t)(e > 252 ? 0x7f80 : e < 2 ? 0x20 << e : (e - 1) << 7);
+    nibble_values(bytes + 1, mxfp4_values, block->q);
 }
 
 /* Twelve bytes hold eight scales and eight minima of six bits. */
-static void parse_k_scales(const uint8_t *bytes, struct Codes codes)
+static void parse_k_scales(const uint8_t *bytes, struct Block *block)
 {
     for (int g = 0; g < 4; g++) {
-        codes.sub_scales[g] = bytes[g] & 63;
-        codes.sub_minima[g] = bytes[g + 4] & 63;
-        codes.sub_scales[g + 4] = (uint8_t)((bytes[g + 8] & 15) | bytes[g] >> 6 << 4);
-        codes.sub_minima[g + 4] = (uint8_t)(bytes[g + 8] >> 4 | bytes[g + 4] >> 6 << 4);
+        block->sub_scales[g] = bytes[g] & 63;
+        block->sub_minima[g] = bytes[g + 4] & 63;
+        block->sub_scales[g + 4] = (uint8_t)((bytes[g + 8] & 15) | bytes[g] >> 6 << 4);
+        block->sub_minima[g + 4] = (uint8_t)(bytes[g + 8] >> 4 | bytes[g + 4] >> 6 << 4);
     }
 }
 
-static void parse_q4_k(const uint8_t *block, struct Codes codes)
+static void parse_q4_k(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    codes.minima[0] = u16_at(block + 2);
-    parse_k_scales(block + 4, codes);
+    block->scale = u16_at(bytes);
+    block->minimum = u16_at(bytes + 2);
+    parse_k_scales(bytes + 4, block);
     for (int i = 0; i < 4; i++)
-        nibbles(block + 16 + 32 * i, 32, codes.q + 64 * i);
+        nibbles(bytes + 16 + 32 * i, 32, block->q + 64 * i);
 }
 
-static void parse_q5_k(const uint8_t *block, struct Codes codes)
+static void parse_q5_k(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    codes.minima[0] = u16_at(block + 2);
-    parse_k_scales(block + 4, codes);
+    block->scale = u16_at(bytes);
+    block->minimum = u16_at(bytes + 2);
+    parse_k_scales(bytes + 4, block);
     for (int i = 0; i < 4; i++)
-        nibbles(block + 48 + 32 * i, 32, codes.q + 64 * i);
+        nibbles(bytes + 48 + 32 * i, 32, block->q + 64 * i);
     for (int g = 0; g < 8; g++)
         for (int i = 0; i < 32; i++)
-            codes.q[32 * g + i] |= (block[16 + i] >> g & 1) << 4;
+            block->q[32 * g + i] |= (bytes[16 + i] >> g & 1) << 4;
 }
 
-static void parse_q6_k(const uint8_t *block, struct Codes codes)
+static void parse_q6_k(const uint8_t *bytes, struct Block *block)
 {
-    memcpy(codes.sub_scales, block + 192, 16);
-    codes.scales[0] = u16_at(block + 208);
-    for (int half = 0; half < 2; half++, codes.q += 128) {
-        const uint8_t *upper = block + 128 + 32 * half;
-        nibbles(block + 64 * half, 64, codes.q);
+    memcpy(block->sub_scales, bytes + 192, 16);
+    block->scale = u16_at(bytes + 208);
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *upper = bytes + 128 + 32 * half;
+        uint8_t *q = block->q + 128 * half;
+        nibbles(bytes + 64 * half, 64, q);
         for (int k = 0; k < 4; k++)
             for (int i = 0; i < 32; i++)
-                codes.q[32 * k + i] |= (upper[i] >> 2 * k & 3) << 4;
+                q[32 * k + i] |= (upper[i] >> 2 * k & 3) << 4;
     }
 }
 
-static void parse_q2_k(const uint8_t *block, struct Codes codes)
+static void parse_q2_k(const uint8_t *bytes, struct Block *block)
 {
     for (int g = 0; g < 16; g++) {
-        codes.sub_scales[g] = block[g] & 15;
-        codes.sub_minima[g] = block[g] >> 4;
+        block->sub_scales[g] = bytes[g] & 15;
+        block->sub_minima[g] = bytes[g] >> 4;
     }
-    codes.scales[0] = u16_at(block + 80);
-    codes.minima[0] = u16_at(block + 82);
-    for (int half = 0; half < 2; half++, codes.q += 128)
-        for (int k = 0; k < 4; k++)
-            for (int i = 0; i < 32; i++)
-                codes.q[32 * k + i] = block[16 + 32 * half + i] >> 2 * k & 3;
+    block->scale = u16_at(bytes + 80);
+    block->minimum = u16_at(bytes + 82);
+    for (int g = 0; g < 8; g++)
+        for (int i = 0; i < 32; i++)
+            block->q[32 * g + i] = bytes[16 + g / 4 * 32 + i] >> g % 4 * 2 & 3;
 }
 
 /* Two bits, and a third of weight −4 where the mask has a zero; q6k's zero point makes it 28 + 0..7. */
-static void parse_q3_k(const uint8_t *block, struct Codes codes)
+static void parse_q3_k(const uint8_t *bytes, struct Block *block)
 {
-    const uint8_t *scales = block + 96;
+    const uint8_t *scales = bytes + 96;
     for (int g = 0; g < 16; g++) {
         int low = scales[g % 8] >> g / 8 * 4 & 15, high = scales[8 + g % 4] >> g / 4 * 2 & 3;
-        codes.sub_scales[g] = (uint8_t)((low | high << 4) - 32);
+        block->sub_scales[g] = (uint8_t)((low | high << 4) - 32);
     }
-    codes.scales[0] = u16_at(block + 108);
+    block->scale = u16_at(bytes + 108);
     for (int g = 0; g < 8; g++)
         for (int i = 0; i < 32; i++) {
-            int low = block[32 + g / 4 * 32 + i] >> g % 4 * 2 & 3, high = block[i] >> g & 1;
-            codes.q[32 * g + i] = (uint8_t)(28 + low + 4 * high);
+            int low = bytes[32 + g / 4 * 32 + i] >> g % 4 * 2 & 3, high = bytes[i] >> g & 1;
+            block->q[32 * g + i] = (uint8_t)(28 + low + 4 * high);
         }
 }
 
-static void parse_iq4_xs(const uint8_t *block, struct Codes codes)
+static void parse_iq4_xs(const uint8_t *bytes, struct Block *block)
 {
-    codes.scales[0] = u16_at(block);
-    uint16_t highs = u16_at(block + 2);
+    block->scale = u16_at(bytes);
+    uint16_t highs = u16_at(bytes + 2);
     for (int g = 0; g < 8; g++) {
-        int low = block[4 + g / 2] >> g % 2 * 4 & 15, high = highs >> 2 * g & 3;
-        codes.sub_scales[g] = (uint8_t)((low | high << 4) - 32);
-        nibbles(block + 8 + 16 * g, 16, codes.q + 32 * g);
+        int low = bytes[4 + g / 2] >> g % 2 * 4 & 15, high = highs >> 2 * g & 3;
+        block->sub_scales[g] = (uint8_t)((low | high << 4) - 32);
+        nibble_values(bytes + 8 + 16 * g, iq4_values, block->q + 32 * g);
     }
-    for (int i = 0; i < SUPER; i++)
-        codes.q[i] = (uint8_t)iq4_values[codes.q[i]];
 }
 
 static const struct {
     uint16_t columns, bytes;
     enum FormatId format;
-    void (*parse)(const uint8_t *block, struct Codes codes);
+    void (*parse)(const uint8_t *bytes, struct Block *block);
 } kinds[N_SOURCES] = {
     [SOURCE_F32] = { 1, 4, FORMAT_F32, NULL },
     [SOURCE_F16] = { 1, 2, FORMAT_F16, NULL },
@@ -201,13 +211,4 @@ const struct Format *source_format(enum SourceKind kind)
     return kinds[kind].parse ? &formats[kinds[kind].format] : NULL;
 }
 
-void parse_blocks(enum SourceKind kind, const uint8_t *block, int32_t n_columns, struct Codes codes)
-{
-    int32_t columns = kinds[kind].columns, n_groups = columns / source_format(kind)->group;
-    for (; n_columns > 0; n_columns -= columns, block += kinds[kind].bytes) {
-        kinds[kind].parse(block, codes);
-        codes.scales++, codes.minima++;
-        codes.sub_scales += n_groups, codes.sub_minima += n_groups;
-        codes.q += columns;
-    }
-}
+void parse_block(enum SourceKind kind, const uint8_t *bytes, struct Block *block) { kinds[kind].parse(bytes, block); }

@@ -1,20 +1,32 @@
-/* A row of an integer format before it is laid into a panel: codes with their scales. */
+/* Rows of an integer format before they are laid into a panel: codes with their scales. */
 #ifndef RILLM_CODES_H
 #define RILLM_CODES_H
 
 #include "../rillm.h"
 
-struct Codes {
-    uint16_t *scales, *minima;         /* [n_scales] */
-    uint8_t *sub_scales, *sub_minima;  /* [n_groups], of two-level scales */
-    uint8_t *q;                        /* [n_columns], as stored: int8 for 8 bits, else 0 .. 2^bits − 1 */
+/* The columns of a row that share a 16-bit scale: format_scale_columns of them. */
+struct Block {
+    uint16_t scale, minimum;
+    uint8_t sub_scales[SUPER / 16], sub_minima[SUPER / 16];  /* [n_groups], of two-level scales */
+    uint8_t q[SUPER];                                        /* as stored: int8 for 8 bits, else 0 .. 2^bits − 1 */
 };
-/* Encodes floats as q8, q4 or q4m; false when a value is not finite, a scale does not fit f16, or the format is another. */
-bool quantize_row(const struct Format *format, const float *x, int32_t n_columns, struct Codes codes);
+
+/* A group of 16 rows as codes: of word i and row r, a byte each, columns 4i .. 4i + 3. */
+struct Words { uint32_t word[GROUP / 4][LANES]; };
+
+/* A group of 16 rows of floats, x[column][row]; columns from n_columns on are not read. */
+struct FloatGroup {
+    float x[GROUP][LANES];
+    int n_columns;
+};
+/* Encodes floats as q8, q4 or q4m, each row on its own; false when a value is not finite, a scale does not fit f16, or
+   the format is another. */
+bool quantize_group(const struct Format *format, const struct FloatGroup *group, uint16_t *scales /* [16] */,
+                    uint16_t *minima /* [16] */, struct Words *words);
 /* The format that holds a kind of block exactly, or NULL: it is floats. */
 const struct Format *source_format(enum SourceKind kind);
-/* Takes the codes of whole blocks over as they are, for that format. */
-void parse_blocks(enum SourceKind kind, const uint8_t *blocks, int32_t n_columns, struct Codes codes);
+/* Takes the codes of a block of a file over as they are, for that format. */
+void parse_block(enum SourceKind kind, const uint8_t *bytes, struct Block *block);
 
 /* The code of a column 0..31 as stored, in the lines of its group; a row's bytes start at lines. */
 static inline int code_at(int bits, const uint8_t *lines, int column)

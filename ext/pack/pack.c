@@ -1,102 +1,123 @@
-/* Rows of a file's tensor into panels of a format: codes where the format is the file's own, else by way of floats. */
-#include <stdlib.h>
-
+/* Rows of a file's tensor into panels of a format, 16 rows at a time and a few columns of each, so that a panel is
+   written once and in order: codes where the format is the file's own, else by way of floats. */
 #include "codes.h"
 #include "../runtime/floats.h"
 
-static uint16_t bf16_from_f32(float value)
-{
-    uint32_t bits = bits_of_f32(value);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+#define FOR_ROWS for (int r = 0; r < LANES; r++)
 
-static bool float_row_to_panel(const struct Format *format, const float *x, int32_t n_columns, uint8_t *panel, int row)
-{
-    for (int32_t c = 0; c < n_columns; c++) {
-        size_t at = (size_t)c * LANES + (size_t)row;
-        if (!(x[c] - x[c] == 0.0f))
-            return false;
-        if (format->id == FORMAT_F32) {
-            ((float *)panel)[at] = x[c];
-            continue;
-        }
-        uint16_t half = format->id == FORMAT_F16 ? f16_from_f32(x[c]) : bf16_from_f32(x[c]);
-        float stored = format->id == FORMAT_F16 ? f32_from_f16(half) : f32_of_bf16(half);
-        if (!(stored - stored == 0.0f))
-            return false;
-        ((uint16_t *)panel)[at] = half;
-    }
-    return true;
-}
+/* Where the rows of a panel start in the source; NULL: a row of zeros. */
+struct Rows { const uint8_t *start[LANES]; };
 
-static void put(uint8_t *lines, uint32_t word) { memcpy(lines, &word, sizeof word); }
-
-/* A group of one row, four columns a word, into the row's word of each line; code_at finds them again. */
-static void group_to_lines(int bits, const uint8_t *q, uint8_t *lines)
+/* A group of 16 rows into its lines; code_at finds the codes again. */
+static void words_to_lines(int bits, const struct Words *words, uint8_t *lines)
 {
     const uint32_t nibble = 0x0f0f0f0f;
-    uint32_t words[GROUP / 4];
-    memcpy(words, q, GROUP);
+    const uint32_t (*word)[LANES] = words->word;
+    uint32_t line[LANES];
     if (bits == 8) {
-        for (int i = 0; i < GROUP / 4; i++, lines += LINE_BYTES)
-            put(lines, words[i]);
+        memcpy(lines, word, sizeof words->word);
         return;
     }
-    for (int i = 0; i < GROUP / 4; i += 2, lines += LINE_BYTES)
-        put(lines, (words[i] & nibble) | (words[i + 1] & nibble) << 4);
+    for (int i = 0; i < GROUP / 4; i += 2, lines += LINE_BYTES) {
+        FOR_ROWS line[r] = (word[i][r] & nibble) | (word[i + 1][r] & nibble) << 4;
+        memcpy(lines, line, sizeof line);
+    }
     const int n_upper = bits - 4;
     for (int i = 0; n_upper && i < GROUP / 4; lines += LINE_BYTES) {
-        uint32_t upper = 0;
-        for (int bit = 0; bit < 8; bit += n_upper)
-            upper |= (words[i++] >> 4 & nibble) << bit;
-        put(lines, upper);
+        memset(line, 0, sizeof line);
+        for (int bit = 0; bit < 8; bit += n_upper, i++)
+            FOR_ROWS line[r] |= (word[i][r] >> 4 & nibble) << bit;
+        memcpy(lines, line, sizeof line);
     }
 }
 
-static void codes_to_panel(const struct Format *format, struct Codes codes, int32_t n_columns, uint8_t *panel, int row)
+/* The columns of group g of each block, turned from rows of bytes to columns of words. */
+static void group_of_blocks(const struct Block *blocks /* [16] */, int g, struct Words *words)
 {
-    struct PanelLayout at = format_layout(format, n_columns);
-    uint16_t *scales = (uint16_t *)panel, *minima = (uint16_t *)(panel + at.minima);
-    for (int32_t i = 0; i < at.n_scales; i++) {
-        scales[i * LANES + row] = codes.scales[i];
-        if (format->minimum)
-            minima[i * LANES + row] = codes.minima[i];
+    FOR_ROWS
+    {
+        uint32_t row[GROUP / 4];
+        memcpy(row, blocks[r].q + g * GROUP, GROUP);
+        for (int i = 0; i < GROUP / 4; i++)
+            words->word[i][r] = row[i];
     }
-    for (int32_t g = 0; g < at.n_sub_scales; g++) {
-        panel[at.sub_scales + (size_t)(g * LANES + row)] = codes.sub_scales[g];
-        if (format->minimum)
-            panel[at.sub_minima + (size_t)(g * LANES + row)] = codes.sub_minima[g];
-    }
-    uint8_t *lines = panel + at.values + row * 4;
-    for (int32_t g = 0; g < format_columns(format, n_columns) / GROUP; g++, lines += format->bits * LINE_BYTES)
-        group_to_lines(format->bits, codes.q + g * GROUP, lines);
 }
 
-static bool scales_are_finite(const struct Format *format, struct Codes codes, int32_t n_scales)
+static bool is_finite_scale(const struct Format *format, const struct Block *block)
 {
     const uint16_t infinity = format->scale == SCALE_BF16 ? 0x7f80 : 0x7c00;
-    for (int32_t i = 0; i < n_scales; i++)
-        if ((codes.scales[i] & infinity) == infinity || (format->minimum && (codes.minima[i] & infinity) == infinity))
-            return false;
+    return (block->scale & infinity) != infinity && !(format->minimum && (block->minimum & infinity) == infinity);
+}
+
+/* Block i of each row, and the lines of its groups. */
+static void blocks_to_panel(const struct Format *format, const struct Block *blocks /* [16] */, int32_t i,
+                            struct PanelLayout at, uint8_t *panel)
+{
+    uint16_t *scales = (uint16_t *)panel + i * LANES, *minima = (uint16_t *)(panel + at.minima) + i * LANES;
+    FOR_ROWS scales[r] = blocks[r].scale;
+    if (format->minimum)
+        FOR_ROWS minima[r] = blocks[r].minimum;
+    const int n_columns = format_scale_columns(format), n_subs = at.n_sub_scales ? n_columns / format->group : 0;
+    for (int s = 0; s < n_subs; s++) {
+        size_t sub = (size_t)(i * n_subs + s) * LANES;
+        FOR_ROWS panel[at.sub_scales + sub + (size_t)r] = blocks[r].sub_scales[s];
+        if (format->minimum)
+            FOR_ROWS panel[at.sub_minima + sub + (size_t)r] = blocks[r].sub_minima[s];
+    }
+    const int n_groups = n_columns / GROUP;
+    uint8_t *lines = panel + at.values + (size_t)(i * n_groups) * format->bits * LINE_BYTES;
+    for (int g = 0; g < n_groups; g++, lines += format->bits * LINE_BYTES) {
+        struct Words words;
+        group_of_blocks(blocks, g, &words);
+        words_to_lines(format->bits, &words, lines);
+    }
+}
+
+static bool pack_codes(const struct PackJob *job, struct PanelLayout at, struct Rows rows, uint8_t *panel)
+{
+    struct Block blocks[LANES] = { 0 };
+    const size_t block_bytes = source_row_bytes(job->kind, format_scale_columns(job->format));
+    for (int32_t i = 0; i < at.n_scales; i++) {
+        FOR_ROWS
+        {
+            if (!rows.start[r])
+                continue;
+            parse_block(job->kind, rows.start[r] + (size_t)i * block_bytes, &blocks[r]);
+            if (!is_finite_scale(job->format, &blocks[r]))
+                return false;
+        }
+        blocks_to_panel(job->format, blocks, i, at, panel);
+    }
     return true;
 }
 
-static bool pack_row(const struct PackJob *job, const uint8_t *source, float *floats, struct Codes codes,
-                     uint8_t *panel, int row)
+/* Columns from start on of each row, [16, SUPER], turned to a group's [column][row]. */
+static void group_of_floats(const float (*floats)[SUPER], int start, int n_columns, struct FloatGroup *group)
 {
-    const struct Format *format = job->format;
-    if (source_format(job->kind) == format) {
-        parse_blocks(job->kind, source, job->n_columns, codes);
-        if (!scales_are_finite(format, codes, job->n_columns / format_scale_columns(format)))
-            return false;
-    } else {
-        source_to_f32(job->kind, source, job->n_columns, floats);
-        if (!format->group)
-            return float_row_to_panel(format, floats, job->n_columns, panel, row);
-        if (!quantize_row(format, floats, job->n_columns, codes))
-            return false;
+    group->n_columns = n_columns < GROUP ? n_columns : GROUP;
+    for (int c = 0; c < group->n_columns; c++)
+        FOR_ROWS group->x[c][r] = floats[r][start + c];
+}
+
+static bool quantize_to_panel(const struct Format *format, const struct FloatGroup *group, const struct Rows *rows,
+                              int32_t g, struct PanelLayout at, uint8_t *panel)
+{
+    uint16_t scales[LANES], minima[LANES];
+    struct Words words;
+    if (!quantize_group(format, group, scales, minima, &words))
+        return false;
+    FOR_ROWS
+    {
+        if (rows->start[r])
+            continue;
+        scales[r] = minima[r] = 0;
+        for (int i = 0; i < GROUP / 4; i++)
+            words.word[i][r] = 0;
     }
-    codes_to_panel(format, codes, job->n_columns, panel, row);
+    memcpy(panel + (size_t)g * sizeof scales, scales, sizeof scales);
+    if (format->minimum)
+        memcpy(panel + at.minima + (size_t)g * sizeof minima, minima, sizeof minima);
+    words_to_lines(format->bits, &words, panel + at.values + (size_t)(g * format->bits) * LINE_BYTES);
     return true;
 }
 
@@ -106,32 +127,82 @@ static bool is_made_of(const struct Format *format, enum SourceKind kind)
     return format->id <= FORMAT_Q4M || source_format(kind) == format;
 }
 
+/* The columns of a group as halves; false if one became infinite. */
+static bool halves_to_panel(const struct Format *format, const struct FloatGroup *group, uint16_t *column)
+{
+    const bool is_f16 = format->id == FORMAT_F16;
+    const uint16_t infinity = is_f16 ? 0x7c00 : 0x7f80;
+    uint16_t half[LANES], infinite[LANES] = { 0 }, any = 0;
+    for (int c = 0; c < group->n_columns; c++, column += LANES) {
+        const float *x = group->x[c];
+        if (is_f16)
+            FOR_ROWS half[r] = f16_of_f32(x[r]);
+        else
+            FOR_ROWS half[r] = bf16_of_f32(x[r]);
+        FOR_ROWS infinite[r] |= (half[r] & infinity) == infinity;
+        memcpy(column, half, sizeof half);
+    }
+    FOR_ROWS any |= infinite[r];
+    return !any;
+}
+
+static bool floats_to_panel(const struct Format *format, const struct FloatGroup *group, int32_t column, uint8_t *panel)
+{
+    const size_t at = (size_t)column * LANES;
+    float zero[LANES] = { 0 }, sum = 0.0f;
+    for (int c = 0; c < group->n_columns; c++)
+        FOR_ROWS zero[r] += group->x[c][r] - group->x[c][r];
+    FOR_ROWS sum += zero[r];
+    if (sum != 0.0f)
+        return false;
+    if (format->id != FORMAT_F32)
+        return halves_to_panel(format, group, (uint16_t *)panel + at);
+    memcpy((float *)panel + at, group->x, (size_t)group->n_columns * sizeof group->x[0]);
+    return true;
+}
+
+static bool pack_floats(const struct PackJob *job, struct PanelLayout at, struct Rows rows, uint8_t *panel)
+{
+    float floats[LANES][SUPER] = { 0 };
+    struct FloatGroup group;
+    bool fits = true;
+    for (int32_t start = 0; start < job->n_columns && fits; start += SUPER) {
+        int n = job->n_columns - start < SUPER ? job->n_columns - start : SUPER;
+        FOR_ROWS if (rows.start[r])
+        {
+            source_to_f32(job->kind, rows.start[r], n, floats[r]);
+            rows.start[r] += source_row_bytes(job->kind, n);
+        }
+        for (int c = 0; c < n && fits; c += GROUP) {
+            group_of_floats(floats, c, n - c, &group);
+            fits = job->format->group ? quantize_to_panel(job->format, &group, &rows, (start + c) / GROUP, at, panel)
+                                      : floats_to_panel(job->format, &group, start + c, panel);
+        }
+    }
+    return fits;
+}
+
 bool pack_panels(const struct PackJob *job)
 {
     if (!is_made_of(job->format, job->kind))
         return false;
-    const size_t columns = (size_t)(job->n_columns + GROUP - 1) / GROUP * GROUP;
-    const size_t n_scales = columns / GROUP, n_groups = columns / 16;   /* at most */
-    size_t panel_bytes = format_panel_bytes(job->format, job->n_columns);
-    size_t row_bytes = source_row_bytes(job->kind, job->n_columns);
-    float *floats = malloc(columns * (sizeof(float) + 1) + 2 * n_scales * sizeof(uint16_t) + 2 * n_groups);
-    if (!floats)
-        return false;
-    uint16_t *scales = (uint16_t *)(floats + columns);
-    uint8_t *subs = (uint8_t *)(scales + 2 * n_scales);
-    struct Codes codes = { scales, scales + n_scales, subs, subs + n_groups, subs + 2 * n_groups };
+    const struct PanelLayout at = format_layout(job->format, job->n_columns);
+    const size_t row_bytes = source_row_bytes(job->kind, job->n_columns);
+    const bool keeps_codes = source_format(job->kind) == job->format;
     struct FloatEnvironment previous = floats_enter();
     bool fits = true;
     for (int32_t p = 0; p < job->n_panels && fits; p++) {
         uint8_t *panel = job->panels + (size_t)p * job->stride_bytes;
-        memset(panel, 0, panel_bytes);
-        for (int row = 0; row < LANES && fits; row++) {
-            int32_t source_row = job->rows[p * LANES + row];
-            if (source_row >= 0)
-                fits = pack_row(job, job->source + (size_t)source_row * row_bytes, floats, codes, panel, row);
+        struct Rows rows;
+        FOR_ROWS
+        {
+            int32_t row = job->rows[p * LANES + r];
+            rows.start[r] = row < 0 ? NULL : job->source + (size_t)row * row_bytes;
         }
+        memset(panel, 0, at.values);                                        /* padding behind the scales */
+        memset(panel + at.n_bytes - LINE_BYTES, 0, LINE_BYTES);             /* and behind the last column */
+        fits = keeps_codes ? pack_codes(job, at, rows, panel) : pack_floats(job, at, rows, panel);
     }
     floats_leave(previous);
-    free(floats);
     return fits;
 }

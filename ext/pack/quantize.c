@@ -1,112 +1,189 @@
-/* Floats to integer codes, group by group. A scale is rounded to f16 first and then divided by. */
+/* Floats to integer codes, group by group of 16 rows at once. A scale is rounded to f16 first and then divided by. */
+#include <math.h>
+
 #include "codes.h"
 #include "../runtime/floats.h"
 
+#define FOR_ROWS for (int r = 0; r < LANES; r++)
+
 static float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; } /* |x| < 2^22, ties to even */
 
-static float clamped(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+static float clamped(float x, float low, float high)
+{
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
 
-/* One group as scale and minimum; returns the squared error. */
-struct Fit {
-    uint16_t scale, minimum;
-    float error;
-    uint8_t q[GROUP];
+/* Codes lie between low and high; stored, offset is added. */
+struct Range {
+    float low, high;
+    int offset;
 };
 
-static bool is_finite_f16(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+/* Scale and minimum of each row, as f16 holds them, and the squared error of the codes that follow from them. */
+struct Fit { float scale[LANES], minimum[LANES], error[LANES]; };
 
-static void encode(struct Fit *fit, const float *x, int n, float scale, float minimum, float low, float high,
-                   int offset)
+static float code_of(float x, float divisor, float minimum, struct Range range)
 {
-    fit->scale = f16_from_f32(scale);
-    fit->minimum = f16_from_f32(minimum);
-    if (!is_finite_f16(fit->scale) || !is_finite_f16(fit->minimum)) {   /* quantize_row refuses it */
-        fit->error = FLT_MAX;
-        return;
+    return nearest(clamped((x - minimum) / divisor, range.low, range.high));
+}
+
+static float divisor_of(float scale) { return scale == 0.0f ? INFINITY : scale; } /* so that all codes are 0 */
+
+/* Rounds scale and minimum; a row where they do not fit f16 has the largest error: quantize_group refuses it. */
+static void measure(struct Fit *fit, const struct FloatGroup *group, struct Range range)
+{
+    float scale[LANES], minimum[LANES], divisor[LANES], error[LANES] = { 0 };
+    FOR_ROWS
+    {
+        scale[r] = f32_of_f16(f16_of_f32(fit->scale[r]));
+        minimum[r] = f32_of_f16(f16_of_f32(fit->minimum[r]));
+        divisor[r] = divisor_of(scale[r]);
     }
-    scale = f32_from_f16(fit->scale);
-    minimum = f32_from_f16(fit->minimum);
-    fit->error = 0.0f;
-    for (int i = 0; i < GROUP; i++) {
-        float value = i < n ? x[i] : minimum;
-        float code = scale == 0.0f ? 0.0f : nearest(clamped((value - minimum) / scale, low - 1.0f, high + 1.0f));
-        code = clamped(code, low, high);
-        float miss = value - (code * scale + minimum);
-        fit->error += miss * miss;
-        fit->q[i] = (uint8_t)(int)(code + (float)offset);
+    for (int c = 0; c < group->n_columns; c++)
+        FOR_ROWS
+        {
+            float code = code_of(group->x[c][r], divisor[r], minimum[r], range);
+            float miss = group->x[c][r] - (code * scale[r] + minimum[r]);
+            error[r] += miss * miss;
+        }
+    FOR_ROWS
+    {
+        float zero = (scale[r] - scale[r]) + (minimum[r] - minimum[r]);
+        fit->scale[r] = scale[r];
+        fit->minimum[r] = minimum[r];
+        fit->error[r] = zero == 0.0f ? error[r] : FLT_MAX;
     }
 }
 
-static void fit_q8(struct Fit *fit, const float *x, int n, float low, float high)
+static void keep_better(struct Fit *best, const struct Fit *fit, const float *may_win /* [16], or NULL: all */)
 {
-    float largest = -low > high ? -low : high;
-    encode(fit, x, n, largest / 127.0f, 0.0f, -127.0f, 127.0f, 0);
+    FOR_ROWS
+    {
+        bool wins = fit->error[r] < best->error[r] && (!may_win || may_win[r] > 0.0f);
+        best->scale[r] = wins ? fit->scale[r] : best->scale[r];
+        best->minimum[r] = wins ? fit->minimum[r] : best->minimum[r];
+        best->error[r] = wins ? fit->error[r] : best->error[r];
+    }
 }
 
 /* The value of largest magnitude lies near −8 or +8; sixteen scales about it compete. */
-static void fit_q4(struct Fit *best, const float *x, int n, float low, float high)
+static void fit_q4(struct Fit *best, const struct FloatGroup *group, const float *extreme, struct Range range)
 {
-    float extreme = -low > high ? low : high;
-    encode(best, x, n, extreme / -8.0f, 0.0f, -8.0f, 7.0f, 8);
+    FOR_ROWS best->scale[r] = extreme[r] / -8.0f;
+    measure(best, group, range);
     for (int i = 0; i < 16; i++) {
-        struct Fit fit;
-        encode(&fit, x, n, extreme / -(6.8f + 0.1f * (float)i), 0.0f, -8.0f, 7.0f, 8);
-        if (fit.error < best->error)
-            *best = fit;
+        struct Fit fit = { 0 };
+        float end = -(6.8f + 0.1f * (float)i);
+        FOR_ROWS fit.scale[r] = extreme[r] / end;
+        measure(&fit, group, range);
+        keep_better(best, &fit, NULL);
     }
 }
 
 /* Sixteen step sizes; for the codes of each, scale and minimum by least squares. */
-static void fit_q4m(struct Fit *best, const float *x, int n, float low, float high)
+static void fit_q4m(struct Fit *best, const struct FloatGroup *group, const float *low, const float *high,
+                    struct Range range)
 {
-    encode(best, x, n, (high - low) / 15.0f, low, 0.0f, 15.0f, 0);
-    for (int i = 0; i < 16 && high > low; i++) {
-        float step = (high - low) / (13.0f + 0.2f * (float)i);
-        float sum_q = 0, sum_qq = 0, sum_x = 0, sum_qx = 0;
-        for (int k = 0; k < n; k++) {
-            float q = clamped(nearest((x[k] - low) / step), 0.0f, 15.0f);
-            sum_q += q;
-            sum_qq += q * q;
-            sum_x += x[k];
-            sum_qx += q * x[k];
-        }
-        float determinant = (float)n * sum_qq - sum_q * sum_q;
-        if (!(determinant > 0.0f))
-            continue;
-        float scale = ((float)n * sum_qx - sum_q * sum_x) / determinant;
+    FOR_ROWS
+    {
+        best->scale[r] = (high[r] - low[r]) / 15.0f;
+        best->minimum[r] = low[r];
+    }
+    measure(best, group, range);
+    const float n = (float)group->n_columns;
+    for (int i = 0; i < 16; i++) {
+        float sum_q[LANES] = { 0 }, sum_qq[LANES] = { 0 }, sum_x[LANES] = { 0 }, sum_qx[LANES] = { 0 };
+        float step[LANES], may_win[LANES];
+        FOR_ROWS step[r] = (high[r] - low[r]) / (13.0f + 0.2f * (float)i);
+        for (int c = 0; c < group->n_columns; c++)
+            FOR_ROWS
+            {
+                float x = group->x[c][r], q = code_of(x, step[r], low[r], range);
+                sum_q[r] += q;
+                sum_qq[r] += q * q;
+                sum_x[r] += x;
+                sum_qx[r] += q * x;
+            }
         struct Fit fit;
-        encode(&fit, x, n, scale, (sum_x - scale * sum_q) / (float)n, 0.0f, 15.0f, 0);
-        if (fit.error < best->error)
-            *best = fit;
+        FOR_ROWS
+        {
+            may_win[r] = n * sum_qq[r] - sum_q[r] * sum_q[r];   /* the determinant */
+            fit.scale[r] = (n * sum_qx[r] - sum_q[r] * sum_x[r]) / may_win[r];
+            fit.minimum[r] = (sum_x[r] - fit.scale[r] * sum_q[r]) / n;
+        }
+        measure(&fit, group, range);
+        keep_better(best, &fit, may_win);
     }
 }
 
-bool quantize_row(const struct Format *format, const float *x, int32_t n_columns, struct Codes codes)
+/* The least and the greatest value of each row; false if one is not finite, or if they lie too far apart. */
+static bool find_ends(const struct FloatGroup *group, float *low, float *high)
 {
-    for (int32_t start = 0, g = 0; start < n_columns; start += GROUP, g++) {
-        int n = n_columns - start < GROUP ? n_columns - start : GROUP;
-        float low = x[start], high = x[start];
-        for (int i = 0; i < n; i++) {
-            float value = x[start + i];
-            if (!(value - value == 0.0f))
-                return false;
-            low = value < low ? value : low;
-            high = value > high ? value : high;
+    float not_finite[LANES] = { 0 }, sum = 0.0f;
+    FOR_ROWS low[r] = high[r] = group->x[0][r];
+    for (int c = 0; c < group->n_columns; c++)
+        FOR_ROWS
+        {
+            float x = group->x[c][r];
+            not_finite[r] += x - x;
+            low[r] = x < low[r] ? x : low[r];
+            high[r] = x > high[r] ? x : high[r];
         }
-        if (!(high - low < FLT_MAX))
-            return false;
-        struct Fit fit;
-        switch (format->id) {
-        case FORMAT_Q8: fit_q8(&fit, x + start, n, low, high); break;
-        case FORMAT_Q4: fit_q4(&fit, x + start, n, low, high); break;
-        case FORMAT_Q4M: fit_q4m(&fit, x + start, n, low, high); break;
-        default: return false;
+    FOR_ROWS sum += not_finite[r] + (high[r] - low[r] < FLT_MAX ? 0.0f : 1.0f);
+    return sum == 0.0f;
+}
+
+static void encode(const struct Fit *fit, const struct FloatGroup *group, struct Range range, struct Words *words)
+{
+    float divisor[LANES];
+    FOR_ROWS divisor[r] = divisor_of(fit->scale[r]);
+    memset(words, 0, sizeof *words);
+    for (int c = 0; c < GROUP; c++) {
+        const float *x = c < group->n_columns ? group->x[c] : fit->minimum;
+        uint32_t *word = words->word[c / 4];
+        const int shift = c % 4 * 8;
+        FOR_ROWS
+        {
+            int32_t code = (int32_t)code_of(x[r], divisor[r], fit->minimum[r], range) + range.offset;
+            word[r] |= ((uint32_t)code & 0xff) << shift;
         }
-        if (!is_finite_f16(fit.scale) || !is_finite_f16(fit.minimum))
-            return false;
-        codes.scales[g] = fit.scale;
-        codes.minima[g] = fit.minimum;
-        memcpy(codes.q + start, fit.q, GROUP);
     }
+}
+
+bool quantize_group(const struct Format *format, const struct FloatGroup *group, uint16_t *scales, uint16_t *minima,
+                    struct Words *words)
+{
+    struct Fit fit = { 0 };
+    struct Range range;
+    float low[LANES], high[LANES], extreme[LANES];
+    if (!find_ends(group, low, high))
+        return false;
+    FOR_ROWS extreme[r] = -low[r] > high[r] ? low[r] : high[r];
+    switch (format->id) {
+    case FORMAT_Q8:
+        range = (struct Range){ -127.0f, 127.0f, 0 };
+        FOR_ROWS fit.scale[r] = f32_of_f16(f16_of_f32((extreme[r] < 0.0f ? -extreme[r] : extreme[r]) / 127.0f));
+        break;
+    case FORMAT_Q4:
+        range = (struct Range){ -8.0f, 7.0f, 8 };
+        fit_q4(&fit, group, extreme, range);
+        break;
+    case FORMAT_Q4M:
+        range = (struct Range){ 0.0f, 15.0f, 0 };
+        fit_q4m(&fit, group, low, high, range);
+        break;
+    default: return false;
+    }
+    float not_finite = 0.0f;
+    FOR_ROWS
+    {
+        scales[r] = f16_of_f32(fit.scale[r]);
+        minima[r] = f16_of_f32(fit.minimum[r]);
+        not_finite += (fit.scale[r] - fit.scale[r]) + (fit.minimum[r] - fit.minimum[r]);
+    }
+    if (not_finite != 0.0f)
+        return false;
+    encode(&fit, group, range, words);
     return true;
 }

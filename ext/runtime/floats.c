@@ -25,31 +25,8 @@ struct FloatEnvironment floats_enter(void) { return (struct FloatEnvironment){ 0
 void floats_leave(struct FloatEnvironment previous) { (void)previous; }
 #endif
 
-float f32_from_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, mantissa = half & 0x3ff;
-    if (exponent == 31)
-        return f32_of_bits(sign | 0x7f800000 | mantissa << 13);
-    if (exponent != 0)
-        return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-    float tiny = (float)mantissa * 0x1p-24f;
-    return sign ? -tiny : tiny;
-}
-
-uint16_t f16_from_f32(float value)
-{
-    uint32_t bits = bits_of_f32(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00);
-    if (magnitude >= 0x477ff000)             /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (magnitude < 0x38800000) {            /* below 2^-14: a multiple of 2^-24, rounded by an addition */
-        float shifted = f32_of_bits(magnitude) + 0.5f;
-        return (uint16_t)(sign | (bits_of_f32(shifted) - 0x3f000000));
-    }
-    uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-    return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
-}
+float f32_from_f16(uint16_t half) { return f32_of_f16(half); }
+uint16_t f16_from_f32(float value) { return f16_of_f32(value); }
 
 /* log x = e·ln 2 + 2·atanh(s), s = (m − 1)/(m + 1), m in [√½, √2). */
 double log_f64(double x)

@@ -45,6 +45,29 @@ static inline double f64_of_bits(uint64_t u)
     return x;
 }
 static inline float f32_of_bf16(uint16_t b) { return f32_of_bits((uint32_t)b << 16); }
+/* Conversions without branches, for loops over lanes. */
+static inline float f32_of_f16(uint16_t half)
+{
+    int32_t magnitude = half & 0x7fff;
+    uint32_t tiny = bits_of_f32((float)magnitude * 0x1p-24f);
+    uint32_t normal = ((uint32_t)magnitude << 13) + (magnitude < 0x7c00 ? 112u << 23 : 224u << 23);
+    return f32_of_bits((uint32_t)(half & 0x8000) << 16 | (magnitude < 0x400 ? tiny : normal));
+}
+static inline uint16_t f16_of_f32(float value)
+{
+    int32_t magnitude = bits_of_f32(value) & 0x7fffffff;
+    float shifted = f32_of_bits((uint32_t)magnitude) + 0.5f; /* below 2^-14: a multiple of 2^-24, rounded by this */
+    int32_t tiny = (int32_t)bits_of_f32(shifted) - 0x3f000000;
+    int32_t normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    int32_t huge = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00; /* 65520 and above round to infinity */
+    int32_t finite = magnitude < 0x38800000 ? tiny : normal;
+    return (uint16_t)((bits_of_f32(value) >> 16 & 0x8000) | (uint32_t)(magnitude < 0x477ff000 ? finite : huge));
+}
+static inline uint16_t bf16_of_f32(float value)
+{
+    uint32_t bits = bits_of_f32(value);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
 
 /* a·b is exact in double; the sum is rounded to odd there, so that the last rounding, to float, is right. */
 static inline float fma_f32(float a, float b, float c)

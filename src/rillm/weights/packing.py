@@ -1,8 +1,9 @@
 """Tensors of a file become panels in the arena: planned first, then packed in parallel."""
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from rillm.engine._engine import Weights, panel_bytes, row_bytes, widen
 from rillm.errors import MalformedFile, UnsupportedTensorKind
 from rillm.weights.formats import NATIVE, is_quantized
 
-PANELS_PER_JOB = 64
+BYTES_PER_JOB = 1 << 20  # of the arena: enough that a thread seldom asks, too few to wait for
 
 
 @dataclass(frozen=True)
@@ -126,28 +127,45 @@ class Layout:
         weights = Weights(self.n_bytes)
         for offset, values in self.vectors:
             weights.vector(offset, values)
-        jobs = [
-            (part, segment, start)
-            for part, segment in self.matrices
-            for start in range(0, segment.n_panels, PANELS_PER_JOB)
-        ]
-
-        def run(job):
-            part, segment, start = job
-            rows = part.rows[start * LANES : (start + PANELS_PER_JOB) * LANES]
-            offset = segment.offset + start * segment.stride
-            tensor = part.tensor
-            source = (tensor.kind, tensor.data, rows, tensor.shape[1])
-            if not weights.pack(segment.format, *source, offset, segment.stride):
-                raise UnsupportedTensorKind(
-                    f"{tensor.file}: tensor {tensor.name} holds a value that is not finite, or too "
-                    f"large for {segment.format}: load with weights='f32', or repair the file"
-                )
-
-        with ThreadPoolExecutor(n_threads) as pool:
-            for _ in pool.map(run, jobs):
-                pass
+        in_threads(n_threads, (partial(self._pack_some, weights, *job) for job in self._jobs()))
         return weights
+
+    def _jobs(self):
+        """(part, segment, first panel, n_panels), of about as many bytes each."""
+        for part, segment in self.matrices:
+            step = max(1, BYTES_PER_JOB // panel_bytes(part.format, part.tensor.shape[1]))
+            for first in range(0, segment.n_panels, step):
+                yield part, segment, first, step
+
+    @staticmethod
+    def _pack_some(weights: Weights, part: Part, segment: Segment, first: int, n_panels: int):
+        tensor, rows = part.tensor, part.rows[first * LANES : (first + n_panels) * LANES]
+        offset = segment.offset + first * segment.stride
+        source = (tensor.kind, tensor.data, rows, tensor.shape[1])
+        if not weights.pack(segment.format, *source, offset, segment.stride):
+            raise UnsupportedTensorKind(
+                f"{tensor.file}: tensor {tensor.name} holds a value that is not finite, or too "
+                f"large for {segment.format}: load with weights='f32', or repair the file"
+            )
+
+
+def in_threads(n_threads: int, jobs: Iterable[Callable[[], None]]) -> None:
+    """Calls all jobs, each thread the next one when it is free; raises the first error."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    jobs = iter(list(jobs))  # of a list: threads may share it
+
+    def work(_) -> None:
+        try:
+            for job in jobs:
+                job()
+        except BaseException:
+            list(jobs)  # nothing is left for the others
+            raise
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        for _ in pool.map(work, range(n_threads)):
+            pass
 
 
 def _tensors(changes: Counter) -> str | None:
