@@ -214,6 +214,7 @@ struct Arena {
 };
 enum Status arena_map(struct Arena *arena, size_t n_bytes); /* zeroed, 2 MiB-aligned, huge pages if they can be had */
 void arena_unmap(struct Arena *arena);
+uint64_t lines_checksum(const uint8_t *lines, size_t n_lines); /* against damage, not against malice */
 
 /* ---- cache ------------------------------------------------------------------------------------ */
 

@@ -36,6 +36,7 @@ INFO = {
     "huge_pages": "yes",
     "skipped": {},
     "source": "/models/scripted",
+    "packed_copy": False,
     "reencoded": None,
     "widened": None,
 }

@@ -43,3 +43,24 @@ void arena_unmap(struct Arena *arena)
         munmap(arena->base, arena->n_bytes);
     *arena = (struct Arena){ 0 };
 }
+
+/* Sums of the words of a line, and sums of those sums after each line, which tell the order of lines. None wraps around
+   within 2^16 lines, so that damage to one or two words of a column is always found. */
+uint64_t lines_checksum(const uint8_t *lines, size_t n_lines)
+{
+    enum { WORDS = LINE_BYTES / 4 };
+    uint64_t sums[WORDS] = { 0 }, sums_of_sums[WORDS] = { 0 }, checksum = n_lines;
+    for (size_t i = 0; i < n_lines; i++) {
+        uint32_t line[WORDS];
+        memcpy(line, lines + i * LINE_BYTES, sizeof line);
+        for (int w = 0; w < WORDS; w++) {
+            sums[w] += line[w];
+            sums_of_sums[w] += sums[w];
+        }
+    }
+    for (int w = 0; w < WORDS; w++) {
+        checksum = checksum * 0x9e3779b97f4a7c15 + sums[w]; /* any odd number spreads what differs */
+        checksum = checksum * 0x9e3779b97f4a7c15 + sums_of_sums[w];
+    }
+    return checksum;
+}

@@ -30,6 +30,7 @@ from rillm.errors import NotEnoughMemory, SessionClosed
 from rillm.plan import make_plan, ropes_for
 from rillm.prefix_cache import PrefixCache
 from rillm.session import Session
+from rillm.weights import packed
 from rillm.weights.formats import canonical
 from rillm.weights.packing import Layout
 
@@ -62,7 +63,10 @@ class Model:
         self._plan = make_plan(checkpoint, weights, layout)
         self._kv = self._choose_kv(kv)
         _check_memory(checkpoint.path, layout.n_bytes)
-        self._weights = layout.pack(self._threads.count)
+        n_threads, self._is_copy = self._threads.count, True
+        self._weights = packed.load(checkpoint, weights, layout, n_threads)
+        if self._weights is None:
+            self._weights, self._is_copy = layout.pack(n_threads), False
         self._engine = Engine(self._plan, self._weights, isa, self._threads.count)
         self.vocab_size = config.vocab_size
         self.chat_template = checkpoint.chat_template
@@ -337,6 +341,7 @@ class Model:
             "huge_pages": "asked for and granted" if self._weights.huge_pages else "no",
             "skipped": self._skipped,
             "source": self._checkpoint.format,
+            "packed_copy": self._is_copy,
             "reencoded": self._reencoded,
             "widened": self._widened,
         }

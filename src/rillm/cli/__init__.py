@@ -7,7 +7,7 @@ import signal
 
 import click
 
-from rillm.cli import bench, generate, info, pull
+from rillm.cli import bench, cache, generate, info, pull
 from rillm.errors import RillmError
 
 
@@ -49,5 +49,5 @@ def main() -> None:
     """Decode language models on the CPU you have."""
 
 
-for _module in (bench, generate, info, pull):
+for _module in (bench, cache, generate, info, pull):
     main.add_command(_module.command)

@@ -44,7 +44,7 @@ def rows(info: dict) -> list[tuple[str, str]]:
             "skipped tensors",
             ", ".join(f"{count} of {prefix}" for prefix, count in info["skipped"].items()),
         ),
-        ("source", info["source"]),
+        ("source", info["source"] + ", by its packed copy" * info["packed_copy"]),
     ]
     return [(name, str(value)) for name, value in lines if value]
 

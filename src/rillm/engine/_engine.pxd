@@ -4,7 +4,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, 
 
 cdef extern from "rillm.h" nogil:
     enum: LANES, GROUP, TILE_ROWS, BLOCK_POSITIONS, PAGE_POSITIONS, MAX_THREADS, MAX_ROWS, MAX_HEAD_DIM
-    enum: POSITIONS_AT_MOST
+    enum: POSITIONS_AT_MOST, LINE_BYTES
     enum: N_FORMATS, N_ISAS, KV_F32, KV_F16, KV_Q8, WANTS_LOGITS, DRAFT, NOISE_GUMBEL, FORMAT_F32
 
     enum Status:
@@ -93,6 +93,7 @@ cdef extern from "rillm.h" nogil:
         bint huge_pages
     Status arena_map(Arena *arena, size_t n_bytes) noexcept
     void arena_unmap(Arena *arena) noexcept
+    uint64_t lines_checksum(const uint8_t *lines, size_t n_lines) noexcept nogil
 
     enum ContextPolicy:
         pass

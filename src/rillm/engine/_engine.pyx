@@ -159,6 +159,14 @@ cdef class Weights:
         """The arena as float32, for measuring how fast it can be read."""
         return np.asarray(<float[:self.n_bytes // 4]>(<float *>self.arena.base))
 
+    def checksum(self, size_t offset, size_t n_bytes):
+        """64 bits that whole lines of the arena almost surely share with no others; releases the GIL."""
+        cdef const uint8_t *lines = self.place(offset, n_bytes)
+        cdef uint64_t checksum
+        with nogil:
+            checksum = lines_checksum(lines, n_bytes // LINE_BYTES)
+        return checksum
+
     def bytes(self, size_t offset, size_t n_bytes):
         """A copy of a part of the arena: uint8 [n_bytes]."""
         return np.array(<uint8_t[:n_bytes]>self.place(offset, n_bytes))

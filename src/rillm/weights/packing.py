@@ -1,5 +1,6 @@
 """Tensors of a file become panels in the arena: planned first, then packed in parallel."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -115,6 +116,17 @@ class Layout:
             if is_quantized(part.tensor) and part.format == NATIVE[kind] and ratio > 1.1:
                 changes[f"{kind} as {part.format} ({ratio:.2f} × the bytes)"] += 1
         return _tensors(changes)
+
+    def digest(self) -> str:
+        """Of all that decides what the arena holds, beside the tensors' bytes."""
+        digest = hashlib.sha256()
+        for part, segment in self.matrices:
+            digest.update(repr((part.tensor.name, part.tensor.kind, segment)).encode())
+            digest.update(part.rows.data)
+        for offset, values in self.vectors:
+            digest.update(repr((offset, len(values))).encode())
+            digest.update(values.data)
+        return digest.hexdigest()
 
     def pack(self, n_threads: int) -> Weights:
         """Reads every tensor once, straight into the arena.
