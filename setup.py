@@ -60,11 +60,11 @@ class BuildEngine(build_ext):
         super().build_extension(extension)
 
 
-def extension(name, sources=()):
+def extension(name, sources=(), room="engine"):
     headers = glob("ext/**/*.h", recursive=True) + glob("ext/**/*.inc", recursive=True)
     return Extension(
-        f"rillm.engine.{name}",
-        [f"src/rillm/engine/{name}.pyx", *sources],
+        f"rillm.{room}.{name}",
+        [f"src/rillm/{room}/{name}.pyx", *sources],
         include_dirs=["ext"],
         depends=headers + glob("ext/**/*.c", recursive=True),
         extra_compile_args=C_FLAGS,
@@ -81,7 +81,11 @@ base_sources.append("ext/kernels/dispatch.c")
 
 setup(
     ext_modules=cythonize(
-        [extension("_engine", base_sources), extension("_kernels")],
+        [
+            extension("_engine", base_sources),
+            extension("_kernels"),
+            extension("_strings", room="checkpoint"),
+        ],
         language_level=3,
         include_path=["src"],
     ),

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from gguf_writer import encode, llama_metadata
-from rillm.checkpoint import gguf, gguf_merges, open_checkpoint
+from rillm.checkpoint import gguf, open_checkpoint
+from rillm.checkpoint._strings import starts_of
+from rillm.checkpoint.gguf_merges import merges_by_score
 from rillm.checkpoint.gguf_tokenizer import tokenizer_from_gguf
+from rillm.checkpoint.metadata import Array
 from rillm.checkpoint.pre_tokenizers import PRE_TOKENIZERS
 from rillm.errors import MalformedFile
 from small_vocabularies import byte_level, sentencepiece, texts_for
@@ -32,7 +35,7 @@ def build(tmp_path):
         metadata = {key: value for key, value in metadata.items() if value is not None}
         path = tmp_path / "model.gguf"
         path.write_bytes(encode(metadata, {}))
-        return tokenizer_from_gguf(gguf.read(path)[0], tmp_path)
+        return tokenizer_from_gguf(gguf.read(path)[0])
 
     return build
 
@@ -70,7 +73,7 @@ def vocabulary_files():
 @pytest.mark.parametrize("texts_file", vocabulary_files(), ids=lambda file: file.name)
 def test_ids_are_those_of_llama_cpps_own_vocabulary_files(tmp_path, texts_file):
     metadata, _ = gguf.read(texts_file.with_suffix(""))
-    tokenizer = tokenizer_from_gguf(metadata, tmp_path)
+    tokenizer = tokenizer_from_gguf(metadata)
     texts = texts_file.read_text("utf-8").split("\n__ggml_vocab_test__\n")
     lines = texts_file.with_suffix(".out").read_text().splitlines()
     assert len(lines) >= 40
@@ -145,29 +148,26 @@ def test_a_token_of_a_megabyte_takes_no_time(build):
     ]
 
 
-def test_merges_of_large_vocabularies_are_kept(build, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(gguf_merges, "_KEPT_FROM", 1)
-    first = build(sentencepiece(True)).encode("ab cd")
-    (kept,) = (tmp_path / "tokenizers").iterdir()
-    whole = kept.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(gguf_merges, "_pairs", None)
-        assert build(sentencepiece(True), bos_token_id=1).encode("ab cd") == first
-        scores = sentencepiece(True)["tokenizer.ggml.scores"]
-        with pytest.raises(TypeError):  # other scores are other merges
-            build(sentencepiece(True), scores=[*scores[:-1], -7.0])
-    for damaged in (whole[:100], b"", whole[:-4] + b"\xff\xff\xff\x7f"):
-        kept.write_bytes(damaged)
-        assert build(sentencepiece(True)).encode("ab cd") == first
-        assert "damaged" in caplog.text
-        assert np.array_equal(np.load(kept), np.load(kept)) and kept.read_bytes() == whole
-        caplog.clear()
-
-
-def test_without_a_writable_cache_it_still_works(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_merges, "_KEPT_FROM", 1)
-    (tmp_path / "tokenizers").write_text("a file, where a folder is wanted")
-    assert build(sentencepiece(True)).encode("ab")
+def test_merges_are_all_pairs_of_tokens_best_first():
+    """As their definition says it, of random words of two alphabets, and of scores with ties."""
+    random = np.random.default_rng(5)
+    words = {"".join(random.choice(list(a), n)) for a in ("ab", "é▁🦙") for n in (1, 2, 3, 5) * 60}
+    words = ["", *sorted(words), "", "🦙🦙🦙🦙🦙🦙🦙"]
+    scores = random.integers(-9, 0, len(words)).astype(np.float32)
+    places = {word: id for id, word in enumerate(words) if word}
+    expected = [
+        (word[:cut], word[cut:])
+        for word in sorted(places, key=lambda word: (-scores[places[word]], places[word]))
+        for cut in range(1, len(word))
+        if word[:cut] in places and word[cut:] in places
+    ]
+    encoded = [word.encode() for word in words]
+    data = b"".join(len(word).to_bytes(8, "little") + word for word in encoded)
+    array = Array(Path("file"), "tokens", "string", len(words), data, starts_of(data, len(words)))
+    assert array.tolist() == words
+    assert all(array.find(word) == id for word, id in places.items())
+    assert array.find("aé") is None and array.find("") == 0
+    assert len(expected) > 200 and merges_by_score(array, words, scores) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from rillm.checkpoint import gguf, hub, safetensors
+from rillm.checkpoint import gguf, safetensors
 from rillm.checkpoint.config import Config, read_config
 from rillm.checkpoint.gguf_config import config_from_gguf
 from rillm.checkpoint.gguf_tokenizer import tokenizer_from_gguf
@@ -129,7 +129,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         "gguf",
         config_from_gguf(metadata, tensors),
         tensors,
-        partial(tokenizer_from_gguf, metadata, hub.home()),
+        partial(tokenizer_from_gguf, metadata),
         chat_template=metadata.text("tokenizer.chat_template", None),
     )
 

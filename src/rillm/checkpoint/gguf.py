@@ -8,6 +8,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rillm.checkpoint import _strings
 from rillm.checkpoint.mapped import KINDS, MappedFile, Tensor
 from rillm.checkpoint.metadata import SCALARS, Array, Metadata
 from rillm.checkpoint.split import parts_of
@@ -168,31 +171,28 @@ class _Reader:
 
     def array(self, key: str) -> Array:
         number, count = self.scalar("<I", key), self.scalar("<Q", key)
-        start = self.at
+        start, starts = self.at, None
         if number == _STRING:
-            kind = "string"
-            self.step_over_strings(count, key)
+            kind, starts = "string", self.step_over_strings(count, key)
         elif number in SCALARS:
             kind, format = SCALARS[number]
             self.at = self.need(count, struct.calcsize(format), key)
         else:
             raise self.malformed(f"{key}: an array of value type {number} is not read")
-        return Array(self.file.path, key, kind, count, self.view[start : self.at])
+        return Array(self.file.path, key, kind, count, self.view[start : self.at], starts)
 
-    def step_over_strings(self, count: int, key: str) -> None:
+    def step_over_strings(self, count: int, key: str) -> np.ndarray:
+        """Where each of them starts."""
         self.need(count, 8, key)  # each has at least its length
-        at, view, length_at = self.at, self.view, struct.Struct("<Q").unpack_from
         try:
-            for _ in range(count):
-                at += 8 + length_at(view, at)[0]
-        except (struct.error, OverflowError):  # a length was read past the end
-            at = self.file.n_bytes + 1
-        if at > self.file.n_bytes:
+            starts = _strings.starts_of(self.view[self.at :], count)
+        except ValueError as error:
             raise TruncatedFile(
-                f"{self.file.path}: {key}: a string goes past the end of the file "
-                f"({self.file.n_bytes} bytes); it is cut short or damaged: fetch it again"
-            )
-        self.at = at
+                f"{self.file.path}: {key}: {error} of the file ({self.file.n_bytes} bytes); it is "
+                "cut short or damaged: fetch it again"
+            ) from error
+        self.at += int(starts[-1]) - 8
+        return starts
 
     def name(self, what: str) -> str:
         start = self.at

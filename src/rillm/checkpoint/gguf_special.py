@@ -43,9 +43,8 @@ def end_ids(metadata: Metadata) -> list[int]:
     ids = list(special_ids(metadata, _ENDS).values())
     array = metadata.array("tokenizer.ggml.tokens", ("string",), None)
     kinds = metadata.array("tokenizer.ggml.token_type", ("i32",), None)
-    data = bytes(array.data) if array and kinds else b""
-    if any(text.encode() in data for text in _END_TEXTS):
-        known = zip(array.tolist(), kinds.tolist(), strict=False)
-        texts = {text: id for id, (text, kind) in enumerate(known) if kind == _CONTROL}
-        ids += [texts[text] for text in _END_TEXTS if text in texts]
+    if array and kinds:
+        kinds = kinds.numbers()
+        found = [id for text in _END_TEXTS if (id := array.find(text)) is not None]
+        ids += [id for id in found if id < len(kinds) and kinds[id] == _CONTROL]
     return list(dict.fromkeys(ids))

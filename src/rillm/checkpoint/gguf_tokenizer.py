@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rillm.checkpoint.gguf_merges import merges_by_score
 from rillm.checkpoint.gguf_special import special_ids
 from rillm.checkpoint.metadata import Metadata
@@ -30,12 +32,12 @@ class Vocabulary:
 
     file: Path
     tokens: list[str]
-    kinds: list[int]
+    kinds: np.ndarray
     ids: dict[str, int]
 
 
-def tokenizer_from_gguf(metadata: Metadata, home: Path) -> Tokenizer:
-    """The tokenizer of a GGUF file; `home`/tokenizers keeps what took long.
+def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
+    """The tokenizer of a GGUF file.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def tokenizer_from_gguf(metadata: Metadata, home: Path) -> Tokenizer:
     if model == "gpt2":
         backend, adds_bos = _byte_level(metadata, vocabulary)
     else:
-        backend, adds_bos = _sentencepiece(metadata, vocabulary, ids.get("unknown"), home), True
+        backend, adds_bos = _sentencepiece(metadata, vocabulary, ids.get("unknown")), True
     eats_spaces = model == "llama" and metadata.text("general.architecture") == "phi3"
     backend.add_tokens(_added_tokens(vocabulary, eats_spaces))
     added = {}
@@ -76,23 +78,24 @@ def tokenizer_from_gguf(metadata: Metadata, home: Path) -> Tokenizer:
 def _vocabulary(metadata: Metadata, may_have_bytes: bool) -> Vocabulary:
     file = metadata.file
     tokens = metadata.array("tokenizer.ggml.tokens", ("string",)).tolist()
-    tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(tokens)]
+    if "" in tokens:
+        tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(tokens)]
     array = metadata.array("tokenizer.ggml.token_type", ("i32",), None)
-    kinds = [NORMAL] * len(tokens) if array is None else array.tolist()
+    kinds = np.full(len(tokens), NORMAL) if array is None else array.numbers()
     _check_length(metadata, "token_type", kinds, tokens)
-    ids = {token: id for id, token in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) != len(tokens):
         id = next(id for id, token in enumerate(tokens) if ids[token] != id)
         raise MalformedFile(
             f"{file}: tokens {id} and {ids[tokens[id]]} are the same, {tokens[id]!r}"
         )
-    known = range(NORMAL, (BYTE if may_have_bytes else UNUSED) + 1)
-    for id in (id for id, kind in enumerate(kinds) if kind not in known):
+    last = BYTE if may_have_bytes else UNUSED
+    for id in np.flatnonzero((kinds < NORMAL) | (kinds > last)):
         raise MalformedFile(
             f"{file}: token {id} ({tokens[id]!r}) is of type {kinds[id]}, which a vocabulary of "
             "this tokenizer.ggml.model does not have"
         )
-    for id in (id for id, kind in enumerate(kinds) if kind == BYTE):
+    for id in np.flatnonzero(kinds == BYTE):
         if not _BYTE_TOKEN.fullmatch(tokens[id]):
             raise MalformedFile(
                 f"{file}: token {id} is {tokens[id]!r}, expected a byte like '<0x0A>'"
@@ -128,15 +131,14 @@ def _byte_level(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Any, bool]:
     return backend, pre.add_bos
 
 
-def _sentencepiece(
-    metadata: Metadata, vocabulary: Vocabulary, unknown: int | None, home: Path
-) -> Any:
+def _sentencepiece(metadata: Metadata, vocabulary: Vocabulary, unknown: int | None) -> Any:
     """As Llama 2 and Gemma: spaces are U+2581, pairs merge by score, what is left is bytes."""
     from tokenizers import decoders, normalizers
 
-    scores = metadata.array("tokenizer.ggml.scores", ("f32", "i32")).tolist()
+    scores = metadata.array("tokenizer.ggml.scores", ("f32", "i32")).numbers()
     _check_length(metadata, "scores", scores, vocabulary.tokens)
-    merges = merges_by_score(vocabulary.file, vocabulary.ids, scores, home / "tokenizers")
+    array = metadata.array("tokenizer.ggml.tokens", ("string",))
+    merges = merges_by_score(array, vocabulary.tokens, scores)
     backend = _bpe(
         vocabulary,
         merges,
@@ -171,10 +173,11 @@ def _added_tokens(vocabulary: Vocabulary, eats_spaces: bool) -> list[Any]:
 
     def added(token: str, kind: int) -> AddedToken:
         eats = eats_spaces and token not in ("<unk>", "<s>", "<|endoftext|>")
-        return AddedToken(token, normalized=False, special=kind != USER_DEFINED, rstrip=eats)
+        special = bool(kind != USER_DEFINED)
+        return AddedToken(token, normalized=False, special=special, rstrip=eats)
 
-    pairs = zip(vocabulary.tokens, vocabulary.kinds, strict=True)
-    return [added(token, kind) for token, kind in pairs if kind in _ADDED]
+    places = np.flatnonzero(np.isin(vocabulary.kinds, _ADDED))
+    return [added(vocabulary.tokens[id], vocabulary.kinds[id]) for id in places]
 
 
 def _halves(source: Path, merge: str) -> tuple[str, str]:

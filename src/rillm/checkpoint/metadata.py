@@ -1,12 +1,12 @@
 """The metadata of a GGUF file: values by key, their types checked when they are asked for."""
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rillm.checkpoint import _strings
 from rillm.errors import MalformedFile
 
 # type number in the file: (name, struct format)
@@ -26,7 +26,6 @@ SCALARS = {
 _FORMATS = dict(SCALARS.values())
 INTEGERS = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
 _REQUIRED: Any = object()
-_U64 = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -38,26 +37,30 @@ class Array:
     kind: str  # "string" or a scalar's name
     count: int
     data: memoryview
+    starts: np.ndarray | None = None  # of strings: see _strings
 
     def __len__(self) -> int:
         return self.count
 
     def tolist(self) -> list:
         """The values; raises MalformedFile for a string that is not UTF-8."""
-        data = bytes(self.data)
         if self.kind != "string":
-            return np.frombuffer(data, _FORMATS[self.kind]).tolist()
-        values, at, length_at = [], 0, _U64.unpack_from
+            return self.numbers().tolist()
         try:
-            for _ in range(self.count):
-                start = at + 8
-                at = start + length_at(data, at)[0]
-                values.append(data[start:at].decode())
+            return _strings.texts_of(self.data, self.starts)
         except UnicodeDecodeError as error:
             raise MalformedFile(
-                f"{self.file}: {self.key}[{len(values)}] is no UTF-8 ({error})"
+                f"{self.file}: {self.key}[{error.index}] is no UTF-8 ({error})"
             ) from error
-        return values
+
+    def numbers(self) -> np.ndarray:
+        """Those of an array that is not of strings."""
+        return np.frombuffer(bytes(self.data), _FORMATS[self.kind])
+
+    def find(self, text: str) -> int | None:
+        """Where a string stands among the others, if it does."""
+        place = _strings.place_of(self.data, self.starts, text.encode())
+        return None if place < 0 else place
 
 
 class Metadata:
