@@ -1,8 +1,5 @@
 """Downloads in the making: in a folder beside their place, which goes away whatever happens."""
 
-import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +15,9 @@ _CHUNK_BYTES = 1 << 20
 @contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
     """A folder on the same disk as `target`, so that os.replace is atomic; it always goes away."""
+    import shutil
+    import tempfile
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
@@ -42,6 +42,8 @@ def copy(
     what: str,
 ) -> str:
     """Copy streams, one after the other, to a file and return its sha256; a wrong length fails."""
+    import hashlib
+
     digest, done = hashlib.sha256(), 0
     with target.open("wb") as file:
         for source in sources:

@@ -1,6 +1,5 @@
 """A model at an https address: one .gguf file."""
 
-import hashlib
 import os
 import re
 import urllib.parse
@@ -19,6 +18,8 @@ class Url:
     url: str
 
     def place(self, home: Path) -> Path:
+        import hashlib
+
         name = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path.rpartition("/")[2])
         if not re.fullmatch(r"[\w.+-]+\.gguf", name):
             raise DownloadError(f"{self.url}: expected the address of a .gguf file, got {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import nullcontext
@@ -159,7 +159,8 @@ class _Generation:
 
     def __post_init__(self) -> None:
         self.history = History([*self.session.tokens, *self.prompt_ids])
-        self.seed = secrets.randbits(32) if self.options.seed is None else self.options.seed
+        seed = self.options.seed
+        self.seed = int.from_bytes(os.urandom(4)) if seed is None else seed
         self.cancelled = threading.Event()
         self.prompt_logprobs: list[TokenLogprob | None] | None = None
 

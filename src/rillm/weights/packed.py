@@ -8,7 +8,6 @@ bytes of the arena. The header holds a checksum of each chunk, which is checked 
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -42,12 +41,16 @@ def folder() -> Path:
 
 def place(source: Path, weights: str) -> Path:
     """The file of the copy of a model in a choice of weights: there is one at most."""
+    import hashlib
+
     digest = hashlib.sha256(f"{source.resolve()}\0{weights}".encode())
     return folder() / f"{source.stem}-{weights}-{digest.hexdigest()[:16]}.packed"
 
 
 def load(checkpoint: Checkpoint, weights: str, layout: Layout, n_threads: int) -> Weights | None:
     """The arena from its packed copy, or None, with a reason logged if there is a copy."""
+    if not folder().exists():
+        return None
     path = place(checkpoint.path, weights)
     if not path.exists():
         return None
@@ -63,6 +66,8 @@ def load(checkpoint: Checkpoint, weights: str, layout: Layout, n_threads: int) -
 
 def describe(checkpoint: Checkpoint, weights: str, layout: Layout) -> dict[str, Any]:
     """What a copy must have been made of: all of its header but the checksums."""
+    import hashlib
+
     files = sorted({tensor.file.resolve() for tensor in checkpoint.tensors.values()})
     stats = [(file, file.stat()) for file in files]
     tensors = hashlib.sha256()

@@ -1,6 +1,5 @@
 """Tensors of a file become panels in the arena: planned first, then packed in parallel."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -119,6 +118,8 @@ class Layout:
 
     def digest(self) -> str:
         """Of all that decides what the arena holds, beside the tensors' bytes."""
+        import hashlib
+
         digest = hashlib.sha256()
         for part, segment in self.matrices:
             digest.update(repr((part.tensor.name, part.tensor.kind, segment)).encode())
