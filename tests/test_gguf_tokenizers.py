@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
+from tokenizers.models import BPE
 
 from gguf_writer import encode, llama_metadata
 from rillm.checkpoint import gguf, open_checkpoint
@@ -148,26 +150,50 @@ def test_a_token_of_a_megabyte_takes_no_time(build):
     ]
 
 
-def test_merges_are_all_pairs_of_tokens_best_first():
-    """As their definition says it, of random words of two alphabets, and of scores with ties."""
-    random = np.random.default_rng(5)
-    words = {"".join(random.choice(list(a), n)) for a in ("ab", "é▁🦙") for n in (1, 2, 3, 5) * 60}
-    words = ["", *sorted(words), "", "🦙🦙🦙🦙🦙🦙🦙"]
-    scores = random.integers(-9, 0, len(words)).astype(np.float32)
-    places = {word: id for id, word in enumerate(words) if word}
-    expected = [
-        (word[:cut], word[cut:])
-        for word in sorted(places, key=lambda word: (-scores[places[word]], places[word]))
-        for cut in range(1, len(word))
-        if word[:cut] in places and word[cut:] in places
-    ]
-    encoded = [word.encode() for word in words]
-    data = b"".join(len(word).to_bytes(8, "little") + word for word in encoded)
-    array = Array(Path("file"), "tokens", "string", len(words), data, starts_of(data, len(words)))
+def string_array(words):
+    data = b"".join(len(word).to_bytes(8, "little") + word for word in map(str.encode, words))
+    starts = starts_of(data, len(words))
+    return Array(Path("file"), "tokens", "string", len(words), data, starts)
+
+
+def test_strings_of_an_array():
+    words = ["", "a", "é▁", "🦙" * 99, "", "aé"]
+    array = string_array(words)
     assert array.tolist() == words
-    assert all(array.find(word) == id for word, id in places.items())
-    assert array.find("aé") is None and array.find("") == 0
-    assert len(expected) > 200 and merges_by_score(array, words, scores) == expected
+    assert [array.find(word) for word in words] == [0, 1, 2, 3, 0, 5]
+    assert array.find("🦙") is None and array.find("aé ") is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_merges_left_out_are_never_made(seed):
+    """The same ids as with every two tokens that make a third, of random words with ties."""
+    random = np.random.default_rng(seed)
+    letters = ["a", "b", "é", "🦙"][: 1 + seed % 4]
+
+    def some(n):
+        return "".join(random.choice(letters, n))
+
+    words = ["<unk>", *letters, *(some(random.integers(2, 7)) for _ in range(5 + seed))]
+    if seed % 5 == 4:
+        words += ["a" * 299, "a" * 298, "a" * 300]  # longer than what is looked into
+        words.remove(letters[-1])
+    words = list(dict.fromkeys(words))
+    scores = random.integers(-6, 0, len(words)).astype(np.float32)
+    ids = {word: id for id, word in enumerate(words)}
+    every = [
+        (word[:cut], word[cut:])
+        for word in sorted(words, key=lambda word: (-scores[ids[word]], ids[word]))
+        for cut in range(1, len(word))
+        if word[:cut] in ids and word[cut:] in ids
+    ]
+    merges = merges_by_score(string_array(words), words, scores)
+    assert merges == [pair for pair in every if pair in set(merges)]  # in that order
+    made = [left + right for left, right in merges if len(left + right) < 200]
+    assert len(made) == len(set(made))
+    left_out, whole = (BPE(ids, pairs, unk_token="<unk>") for pairs in (merges, every))
+    left_out, whole = tokenizers.Tokenizer(left_out), tokenizers.Tokenizer(whole)
+    for text in (*(some(random.integers(1, 50)) for _ in range(40)), "a" * 1000):
+        assert left_out.encode(text).ids == whole.encode(text).ids, text
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from rillm.errors import MalformedFile
 
 
 def merges_by_score(array: Array, tokens: list[str], scores: np.ndarray) -> list[tuple[str, str]]:
-    """Every two tokens that make a third, in the order of its score, then of its id.
+    """The two tokens that each is made of, in the order of its score, then of its id.
 
-    SentencePiece joins the neighbours whose union has the best score.
+    SentencePiece joins the neighbours whose union has the best score. Many tokens can be cut into
+    two others in several ways, but their own letters are joined in one.
     """
     if not np.isfinite(scores).all():
         raise MalformedFile(f"{array.file}: tokenizer.ggml.scores holds a value that is not finite")
