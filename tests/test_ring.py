@@ -262,6 +262,19 @@ def test_noise_goes_on_counting(models):
     assert [*halves.token_ids, *rest.token_ids][:150] == list(drawn[0])
 
 
+def test_completions_of_a_session_that_slid_away_from_its_prompt(models):
+    model = models("mistral")
+    model._checkpoint.tokenizer = small.byte_level()
+    options = {"max_new_tokens": 1500, "temperature": 1.0, "seed": 8, "ignore_eos": True}
+    both = model.generate(text(600), n=2, **options)
+    with model.session() as session:
+        again = model.generate(text(600), session=session, n=2, **options)
+        assert session.earliest > 600
+    assert [r.token_ids for r in both] == [r.token_ids for r in again]
+    assert both[0].token_ids == model.generate(text(600), **options).token_ids
+    assert both[0].token_ids != both[1].token_ids
+
+
 # ---- memory, rewinds, forks --------------------------------------------------------------------
 
 

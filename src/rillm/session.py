@@ -67,7 +67,7 @@ class Session:
     @property
     def isa(self) -> str:
         """The instruction set that computes its steps."""
-        return self._engine.isa
+        return self._cache.engine.isa
 
     @property
     def tokens(self) -> list[int]:

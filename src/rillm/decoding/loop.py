@@ -20,7 +20,7 @@ from rillm.decoding.sampling import Sampler, Sampling
 from rillm.decoding.stopping import Ending
 from rillm.decoding.timings import Stopwatch, Timings
 from rillm.decoding.trace import Step, explain
-from rillm.errors import ContextFull, SessionBusy
+from rillm.errors import ContextFull, NotHeld, SessionBusy
 
 if TYPE_CHECKING:
     from rillm.checkpoint.tokenizer import Tokenizer
@@ -170,9 +170,20 @@ class _Generation:
             self.watch.start()
             logits = self.prefill()
             for completion in range(self.options.n):
-                self.session.rewind(min(self.history.n_prompt, self.session.position))
+                self.back_to_prompt()
                 self.history.forget_new()
                 yield from self.complete(completion, logits)
+
+    def back_to_prompt(self) -> None:
+        """Forget what the last completion appended; read the prompt again if it slid."""
+        session, n = self.session, self.history.n_prompt
+        if session.position <= n:
+            return
+        try:
+            session.rewind(n)
+        except NotHeld:
+            session.rewind(0)
+            session.prefill(self.history.tokens[:n])
 
     def complete(self, completion: int, logits: np.ndarray | None) -> Generator[Piece]:
         """From the logits of the prompt: sample, check, append, forward, until the text ends."""
