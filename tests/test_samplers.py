@@ -122,6 +122,11 @@ def test_on_a_tie_the_lowest_ids_stay():
     assert kept(np.zeros(10), top_p=0.35) == {0, 1, 2, 3}
     assert kept(np.zeros(10), typical_p=0.35) == {0, 1, 2, 3}
     assert kept([-0.0, 0.0], top_k=1) == {0}
+    zeros = np.full(700, -1, np.float32)
+    zeros[[300, 650]] = -0.0, 0.0
+    assert sample(zeros, Sampling(), 0, 0) == 300
+    zeros[3] = 0.0
+    assert sample(zeros, Sampling(), 0, 0) == 3
 
 
 def test_top_k_of_one_is_greedy_for_every_seed():
@@ -471,7 +476,13 @@ def test_mirostat_s_limit_may_be_anything(limit, n_kept):
 
 
 @pytest.mark.parametrize(
-    "option", [{"logit_bias": {9: 1.0}}, {"allowed_token_ids": [9]}, {"bad_words": [[1, 9]]}]
+    "option",
+    [
+        {"logit_bias": {9: 1.0}},
+        {"allowed_token_ids": [9]},
+        {"bad_words": [[1, 9]]},
+        {"stop_token_ids": [1, 9]},
+    ],
 )
 def test_a_token_outside_the_vocabulary_is_named(option):
     with pytest.raises(

@@ -22,10 +22,14 @@ bool isa_available(enum Isa isa) { return isa_compiled(isa) && cpu_has_isa(isa);
 
 const struct Kernels *kernels_for(enum Isa isa)
 {
-    static struct Kernels tables[N_ISAS];   /* filled again and again with the same pointers: harmless */
+    static struct Kernels tables[N_ISAS];
+    static _Atomic bool is_filled[N_ISAS];   /* once, not while others compute by it */
+    if (is_filled[isa])
+        return &tables[isa];
     for (int i = 0; i <= (int)isa; i++)
         if (isa_compiled((enum Isa)i) && (i != ISA_AVXVNNI || isa == ISA_AVXVNNI))
             fill[i](&tables[isa]);   /* AVX-VNNI is below no other: a CPU with AVX-512 may lack it */
     tables[isa].isa = isa_names[isa];
+    is_filled[isa] = true;
     return &tables[isa];
 }

@@ -145,15 +145,15 @@ static struct Border find_border(struct Entry *entries, int32_t n, double goal, 
     return (struct Border){ f32_of_order((int32_t)(order ^ TOP)), entries[last].place };
 }
 
-static float largest_of(const struct Set *set, const float *key)
+static float largest_among(const struct Set *set, const float *key, int32_t n)
 {
-    return f32_of_order(set->kernels->extremes(key, set->n).greatest);
+    return f32_of_order(set->kernels->extremes(key, n).greatest);
 }
 
 enum Status set_border(const struct Set *set, const float *key, float width, double goal, int32_t least,
                        struct Border *border)
 {
-    float largest = key == set->logits ? set->largest : largest_of(set, key);
+    float largest = key == set->logits ? set->largest : largest_among(set, key, set->n);
     *border = (struct Border){ -FLT_MAX, set->n };
     if (count_from(key, set->n, -FLT_MAX) <= least)
         return STATUS_OK;
@@ -194,7 +194,7 @@ static void settle(struct Set *set, int32_t n)
     set->logits = set->own_logits;
     set->tokens = set->own_tokens;
     set->n = n;
-    set->largest = largest_of(set, set->logits);
+    set->largest = largest_among(set, set->logits, n);
 }
 
 enum Status set_narrow(struct Set *set, const float *key, struct Border border)
@@ -215,8 +215,10 @@ enum Status set_narrow(struct Set *set, const float *key, struct Border border)
 enum Status set_keep_largest(struct Set *set)
 {
     int32_t place = 0;
+    while (set->n - place > BLOCK && largest_among(set, set->logits + place, BLOCK) < set->largest)
+        place += BLOCK;
     while (set->logits[place] != set->largest)
-        place += all_below(set->logits, place, set->n, set->largest) ? LANES : 1;
+        place++;
     if (!has_room(set, 1))
         return STATUS_NO_MEMORY;
     keep(set, 0, place);

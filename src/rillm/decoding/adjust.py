@@ -30,6 +30,7 @@ def adjustments(
         A token id is outside the vocabulary, or strings are to be tokenized without a tokenizer.
     """
     made: list[Adjustment] = []
+    _checked("stop_token_ids", options.stop_token_ids, vocab_size)
     if options.logit_bias:
         ids, biases = zip(*options.logit_bias, strict=True)
         made.append(_bias(_checked("logit_bias", ids, vocab_size), np.float32(biases)))
