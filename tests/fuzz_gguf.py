@@ -22,6 +22,7 @@ EDGES = [0, 1, 2, 3, 7, 31, 32, 33, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2*
 EDGES += [2**32, 2**48, 2**60, 2**61, 2**62, 2**63 - 1, 2**63, 2**64 - 32, 2**64 - 1]
 EDGES += [0x7FC00000, 0x7F800000, 0xFF800000, 0x3F800000, 0xBF800000]  # nan, ±inf, ±1 in float32
 WORDS = ["llama", "gemma3", "phi3", "gpt2", "qwen2", "llama-bpe", "none", "linear", "yarn", "su"]
+QUANTIZED = [2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39]  # ggml's tensor types
 SMALL_MODEL_BYTES = 4 << 20
 
 
@@ -61,7 +62,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def seeds() -> list[bytes]:
-    """Each family's recorded file, then vocabularies of both kinds of tokenizer."""
+    """Each family's recorded file, blocks of all kinds, vocabularies of both kinds of tokenizer."""
     from gguf_models import CASES, load_manifest, write_gguf
     from gguf_writer import encode, llama_metadata
     from small_vocabularies import byte_level, sentencepiece
@@ -73,6 +74,7 @@ def seeds() -> list[bytes]:
         path = Path(folder) / "model.gguf"
         manifests = map(load_manifest, CASES)
         files = [write_gguf(path, each, without_merges).read_bytes() for each in manifests]
+    files += [encode(*llama_of(kinds)) for kinds in (QUANTIZED[:7], QUANTIZED[6:])]
     for vocabulary in (byte_level("llama-bpe"), sentencepiece(True), sentencepiece(False)):
         few = {k: v[:400] if isinstance(v, list) else v for k, v in vocabulary.items()}
         few |= {f"tokenizer.ggml.{name}_token_id": 2 for name in ("bos", "eos")}
@@ -80,6 +82,28 @@ def seeds() -> list[bytes]:
         few["tokenizer.ggml.merges"] = [m for m in merges if m.replace(" ", "") in made]
         files.append(encode(llama_metadata() | few, {}))
     return [b"\xff" + file[: Walk(file).at + 31] for file in files]
+
+
+def llama_of(kinds: list[int]) -> tuple[dict, dict]:
+    """The metadata and tensors of a layer of these kinds in turn; all data is what follows."""
+    from gguf_writer import llama_metadata
+
+    names = [f"blk.0.attn_{part}" for part in ("q", "k", "v", "output")]
+    names += ["token_embd", *(f"blk.0.ffn_{part}" for part in ("gate", "up", "down"))]
+    matrices = {
+        f"{name}.weight": (kinds[i % len(kinds)], (256, 256), b"") for i, name in enumerate(names)
+    }
+    norms = ("blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight")
+    metadata = llama_metadata(
+        llama__block_count=1,
+        llama__embedding_length=256,
+        llama__feed_forward_length=256,
+        llama__attention__head_count_kv=4,
+        tokenizer__ggml__model="gpt2",
+        tokenizer__ggml__tokens=[f"token{i}" for i in range(256)],
+        tokenizer__ggml__merges=[],
+    )
+    return metadata, matrices | dict.fromkeys(norms, ("F32", (256,), b""))
 
 
 @dataclass
