@@ -1,6 +1,7 @@
 """A wrong file is an error that names file, key, got and expected; a right one loses nothing."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -108,6 +109,32 @@ def test_a_tied_model_with_another_head_is_refused(tmp_path):
     write_changed(tmp_path, with_config("base", tie_word_embeddings=True), change)
     with pytest.raises(errors.UnexpectedTensor, match="differs from the embedding"):
         Model.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "case, changes",
+    [
+        ("tied", {"vocab_size": 60_000}),  # with an equal copy of the embedding
+        ("gpt2", {"n_inner": 30_000}),  # stored [columns, rows]
+        ("base", {"intermediate_size": 30_000}),
+    ],
+)
+def test_no_tensor_is_copied_whole(tmp_path, case, changes):
+    """Beside the arena, which tracemalloc does not see, loading takes a megabyte a thread or so."""
+
+    def change(tensors):
+        if case == "tied":
+            tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+
+    write_changed(tmp_path, with_config(case, **changes), change)
+    assert (tmp_path / "model.safetensors").stat().st_size > 30e6
+    tracemalloc.start()
+    try:
+        Model.from_pretrained(tmp_path, weights="f32", threads=2).close()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6e6
 
 
 @pytest.mark.parametrize("weights", ["q8", "q4", "f16"])

@@ -10,7 +10,16 @@ from rillm.engine._engine import HEAD_DIM_AT_MOST, kv_bytes
 from rillm.errors import MalformedFile, UnexpectedTensor, UnsupportedConfig
 from rillm.families.rope import frequencies
 from rillm.weights.formats import choose, is_quantized
-from rillm.weights.packing import Layout, Matrix, Part, head_rows, pad_heads, values_of, whole_rows
+from rillm.weights.packing import (
+    Layout,
+    Matrix,
+    Part,
+    head_rows,
+    pad_heads,
+    same_bytes,
+    values_of,
+    whole_rows,
+)
 from rillm.weights.tensors import Tensors
 
 
@@ -272,7 +281,7 @@ class _Planner:
         if not self.family.tied:
             return self.matrix("head", None, *shape, self.family.head_bias)
         copy = self.tensors.find("head", None, shape)
-        if copy is not None and not np.array_equal(copy.data, embedding.tensor.data):
+        if copy is not None and not same_bytes(copy.data, embedding.tensor.data):
             raise UnexpectedTensor(
                 f"{copy.file}: tensor {copy.name} differs from the embedding, but the config ties "
                 "them (tie_word_embeddings): one of the two is wrong"

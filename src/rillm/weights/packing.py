@@ -154,7 +154,7 @@ class Layout:
     def _pack_some(weights: Weights, part: Part, segment: Segment, first: int, n_panels: int):
         tensor, rows = part.tensor, part.rows[first * LANES : (first + n_panels) * LANES]
         offset = segment.offset + first * segment.stride
-        source = (tensor.kind, tensor.data, rows, tensor.shape[1])
+        source = (tensor.kind, *_in_rows(tensor.data, rows), tensor.shape[1])
         if not weights.pack(segment.format, *source, offset, segment.stride):
             raise UnsupportedTensorKind(
                 f"{tensor.file}: tensor {tensor.name} holds a value that is not finite, or too "
@@ -179,6 +179,23 @@ def in_threads(n_threads: int, jobs: Iterable[Callable[[], None]]) -> None:
     with ThreadPoolExecutor(n_threads) as pool:
         for _ in pool.map(work, range(n_threads)):
             pass
+
+
+def _in_rows(data: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes and the places of rows in them: the tensor, or of a transposed view these rows."""
+    if data.ndim == 1:
+        return data, rows
+    some = np.ascontiguousarray(data[np.maximum(rows, 0)])
+    places = np.where(rows < 0, -1, np.arange(len(rows), dtype=np.int32))
+    return some.reshape(-1).view(np.uint8), places
+
+
+def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two tensors' data are equal, without a copy of their size."""
+    pieces = range(0, len(a), BYTES_PER_JOB)
+    return len(a) == len(b) and all(
+        np.array_equal(a[at : at + BYTES_PER_JOB], b[at : at + BYTES_PER_JOB]) for at in pieces
+    )
 
 
 def _tensors(changes: Counter) -> str | None:

@@ -56,10 +56,10 @@ class Tensors:
         return tensor
 
     def transposed(self, tensor: Tensor) -> Tensor:
-        """A copy with rows and columns exchanged."""
+        """Rows and columns exchanged: data is a view [rows, columns], copied when it is packed."""
         item = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16}[tensor.kind]
-        values = np.ascontiguousarray(tensor.data.view(item).reshape(tensor.shape).T)
-        return replace(tensor, shape=tensor.shape[::-1], data=values.reshape(-1).view(np.uint8))
+        values = tensor.data.view(item).reshape(tensor.shape).T
+        return replace(tensor, shape=tensor.shape[::-1], data=values)
 
     def qk_norm_weight(self, slot, layer, n_heads, head_dim, scope) -> np.ndarray:
         """float32 [n_heads, head_dim], whether the file holds one head, each, or all in a row."""
