@@ -68,7 +68,8 @@ def describe(checkpoint: Checkpoint, weights: str, layout: Layout) -> dict[str, 
     """What a copy must have been made of: all of its header but the checksums."""
     import hashlib
 
-    files = sorted({tensor.file.resolve() for tensor in checkpoint.tensors.values()})
+    files = {tensor.file for tensor in checkpoint.tensors.values()}
+    files = sorted(file.resolve() for file in files)
     stats = [(file, file.stat()) for file in files]
     tensors = hashlib.sha256()
     for name, tensor in sorted(checkpoint.tensors.items()):
