@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from rillm import Model
-from rillm.checkpoint import open_checkpoint
+from rillm.checkpoint import hub, open_checkpoint
 from rillm.cli import main
 from rillm.engine._engine import SOURCE_KINDS, Weights, panel_bytes, row_bytes
 from rillm.weights import copies, packed
@@ -201,6 +201,17 @@ def test_the_commands(folder, home):
     assert [copy.model for copy in copies.copies()] == [None]
     run("clear")
     assert list((home / "packed").iterdir()) == []
+
+
+def test_clearing_fetches_nothing_and_finds_what_is_gone(folder, home, monkeypatch):
+    add(folder)
+    folder.rename(folder.with_name("elsewhere"))
+    assert f"auto of {folder} (gone)" in run("list").stdout
+    monkeypatch.setattr(hub, "_fetch", None)  # would raise TypeError
+    assert run("clear", "smollm2-135m").stderr == ""
+    assert len(copies.copies()) == 1
+    run("clear", folder)
+    assert copies.copies() == []
 
 
 def checksum(data):

@@ -79,11 +79,15 @@ def find(name_or_path: str | Path, progress: Progress | None = None) -> Path:
     DownloadError, ChecksumMismatch
         Fetching failed.
     """
+    return find_here(name_or_path) or _fetch(name_or_path, _source(name_or_path), progress)
+
+
+def find_here(name_or_path: str | Path) -> Path | None:
+    """As `find`, but None for what is known and would have to be fetched."""
     path = Path(name_or_path).expanduser()
     if str(name_or_path) and path.exists():  # Path("") would be the current folder
         return path
-    source = _source(name_or_path)
-    return source.cached(home()) or _fetch(name_or_path, source, progress)
+    return _source(name_or_path).cached(home())
 
 
 def pull(name: str, progress: Progress | None = None) -> Path:

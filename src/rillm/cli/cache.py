@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -71,7 +72,10 @@ def clear(model: str | None) -> None:
     from rillm.checkpoint import hub
     from rillm.weights import copies
 
-    _say_removed(copies.clear(None if model is None else hub.find(model)))
+    path = None if model is None else Path(model).expanduser().resolve()
+    if path and not any(copy.model == path for copy in copies.copies()):  # a name, or no copy
+        path = hub.find_here(model) or path
+    _say_removed(copies.clear(path))
 
 
 def _say_removed(removed: list[Copy]) -> None:
@@ -82,4 +86,5 @@ def _say_removed(removed: list[Copy]) -> None:
 def _line(copy: Copy) -> str:
     used = datetime.fromtimestamp(copy.used).strftime("%Y-%m-%d %H:%M")
     what = "damaged" if copy.model is None else f"{copy.weights} of {copy.model}"
-    return f"{copy.n_bytes / 1e6:,.1f} MB, used {used}, {what}"
+    gone = copy.model is not None and not copy.model.exists()
+    return f"{copy.n_bytes / 1e6:,.1f} MB, used {used}, {what}{' (gone)' * gone}"
