@@ -99,9 +99,13 @@ def llama_of(kinds: list[int]) -> tuple[dict, dict]:
         llama__embedding_length=256,
         llama__feed_forward_length=256,
         llama__attention__head_count_kv=4,
+        llama__attention__key_length=64,
+        llama__attention__value_length=64,
         tokenizer__ggml__model="gpt2",
-        tokenizer__ggml__tokens=[f"token{i}" for i in range(256)],
+        tokenizer__ggml__tokens=[*(f"token{i}" for i in range(255)), "<|im_end|>"],
+        tokenizer__ggml__token_type=[1] * 255 + [3],
         tokenizer__ggml__merges=[],
+        split__count=("u16", 1),
     )
     return metadata, matrices | dict.fromkeys(norms, ("F32", (256,), b""))
 
