@@ -3,6 +3,7 @@
 pip install ".[test,peers]"
 """
 
+import gguf
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ llama_cpp = pytest.importorskip("llama_cpp")
 # name after LLAMA_FTYPE_MOSTLY_ -> kinds that must be among the tensors
 MIXTURES = {
     "Q4_0": {"Q4_0"},
+    "Q4_1": {"Q4_1"},
     "Q5_0": {"Q5_0"},
     "Q5_1": {"Q5_1"},
     "Q8_0": {"Q8_0"},
@@ -31,6 +33,7 @@ MIXTURES = {
     "Q6_K": {"Q6_K"},
     "IQ4_NL": {"IQ4_NL"},
     "IQ4_XS": {"IQ4_XS"},
+    "MXFP4": {"MXFP4", "Q8_0"},
 }
 
 
@@ -53,6 +56,8 @@ def floats(tmp_path_factory):
 def quantized(source, name):
     path = source.with_name(f"{name}.gguf")
     parameters = llama_cpp.llama_model_quantize_default_params()
+    if name == "MXFP4":  # of mixtures of experts alone, but for the embedding
+        parameters.token_embedding_type, name = gguf.GGMLQuantizationType.MXFP4, "Q8_0"
     parameters.ftype, parameters.nthread = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name}"), 1
     assert llama_cpp.llama_model_quantize(bytes(source), bytes(path), parameters) == 0
     return path
