@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import cached_property
-from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -222,6 +221,8 @@ class Model:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of weights and arithmetic: equal where keys and values are."""
+        from hashlib import sha256
+
         digest = sha256(self._weights.view())
         digest.update(repr((self._config.model_type, self._plan)).encode())
         for frequencies, amplitude in self._plan.ropes:
