@@ -150,7 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = {"quality": quality, "depth": depth, "sink": sink}[options.work](options)
     for row in rows:
-        print("  ".join(f"{k} {v:.4g}" if type(v) is float else f"{k} {v}" for k, v in row.items()))
+        print("  ".join(f"{k} {v:.5g}" if type(v) is float else f"{k} {v}" for k, v in row.items()))
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)

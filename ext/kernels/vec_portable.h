@@ -83,4 +83,3 @@ static inline u32x8 u32_min(u32x8 a, u32x8 b)
     FOR_LANES64 a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
     return a;
 }
-static inline void prefetch_line(const void *p) { (void)p; }
