@@ -392,6 +392,8 @@ def test_what_is_not_computed_is_named(config, changes, words):
         ({"rope_scaling": {"type": "linear", "factor": 1e999}}, "rope factor is inf"),
         ({"rope_scaling": {"type": "dynamic", "factor": 1e999}}, "a context of"),
         ({"rope_scaling": {"type": "dynamic", "factor": float("nan")}}, "a context of"),
+        ({"model_type": "mistral", "sliding_window": 2**31}, "a window of 2147483648 to"),
+        ({"model_type": "mistral", "sliding_window": -1}, "a window of -1 to"),
         ({"max_position_embeddings": 2**32}, "a context of 4294967296 positions, expected at most"),
         ({"rope_scaling": {"type": "llama3"} | LLAMA3 | {"low_freq_factor": 4.0}}, "low_freq"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings"),

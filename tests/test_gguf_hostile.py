@@ -75,6 +75,7 @@ def test_any_number_anywhere_is_a_typed_error_or_a_model(tmp_path):
         ("llama.rope.scaling.original_context_length", 1, "1 positions, expected at least 2"),
         ("llama.rope.scaling.factor", float("inf"), "rope factor is inf"),
         ("llama.attention.layer_norm_rms_epsilon", -1.0, "norm epsilon is -1"),
+        ("llama.rope.scaling.original_context_length", 2**31, "a rope trained for 2147483648"),
     ],
 )
 def test_numbers_that_cannot_be(tmp_path, key, value, words):

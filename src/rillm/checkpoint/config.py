@@ -25,6 +25,7 @@ ACTIVATIONS = {  # config.json's name -> the kernel's
 LAYERS_AT_MOST = 4096
 ROWS_AT_MOST = 1 << 24
 CONTEXT_AT_MOST = 1 << 24  # positions; a config beyond this is a mistake
+INT32_MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,14 @@ class Config:
         for rope in self.ropes:
             if wrong := rope.wrong(self.rotary_dim):
                 raise self._wrong(f"rope {wrong}")
+        for name, numbers in (
+            ("a window of", self.windows),
+            ("a rope trained for", [rope.original_context for rope in self.ropes]),
+        ):
+            if numbers and not 0 <= min(numbers) <= max(numbers) <= INT32_MOST:
+                raise self._wrong(
+                    f"{name} {min(numbers)} to {max(numbers)} positions, expected 0 to {INT32_MOST}"
+                )
         for name in ("embedding_scale", "residual_scale", "logit_scale", "attention_scale",
                      "attention_softcap", "logit_softcap", "qkv_clip"):  # fmt: skip
             if not math.isfinite(value := getattr(self.arithmetic, name) or 0.0):
