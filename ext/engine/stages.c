@@ -7,12 +7,34 @@
 
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
 
+enum { FORESEEN_LINES = 64 };
+
+/* Asks for the start of a worker's panels, two of which are read side by side, while it prepares what they read: a stage
+   would else begin with memory idle. */
+static void foresee(struct Worker worker, const struct Matrix *matrix)
+{
+    int32_t first, last, start = 0, s = 0;
+    matrix_share(matrix, 1, worker.index, worker.engine->step.n_workers, &first, &last);
+    while (s + 1 < matrix->n_segments && first >= start + matrix->segments[s].n_panels)
+        start += matrix->segments[s++].n_panels;
+    const struct Segment *segment = &matrix->segments[s];
+    const size_t gate_bytes = segment->stride_bytes - segment->panel_bytes; /* 0, but between panels of up */
+    const uint8_t *panel = segment->panels + (size_t)(first - start) * segment->stride_bytes;
+    const uint8_t *other = gate_bytes ? panel - gate_bytes : panel + segment->stride_bytes;
+    for (int i = 0; i < FORESEEN_LINES; i++) {
+        __builtin_prefetch(panel + i * LINE_BYTES);
+        __builtin_prefetch(other + i * LINE_BYTES);
+    }
+}
+
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,
                                  const void *argument)
 {
     struct Engine *engine = worker.engine;
     const bool few = n_rows <= TILE_ROWS;
     struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
+    if (few)
+        foresee(worker, reader);
     int32_t n = reader->n_columns, whole = round_up(n, GROUP), n_groups = x->stride / GROUP;
     for (int32_t r = few ? 0 : worker.index; r < n_rows; r += few ? 1 : engine->step.n_workers) {
         float *values = row_of(x->values, r, x->stride);
