@@ -7,9 +7,9 @@
 
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
 
-enum { FORESEEN_LINES = 64 };
+enum { PANELS_FORESEEN = 4, LINES_FORESEEN = 32 };
 
-/* Asks for the start of a worker's panels, two of which are read side by side, while it prepares what they read: a stage
+/* Asks for the start of a worker's panels, which a kernel reads side by side, while it prepares what they meet: a stage
    would else begin with memory idle. */
 static void foresee(struct Worker worker, const struct Matrix *matrix)
 {
@@ -18,13 +18,11 @@ static void foresee(struct Worker worker, const struct Matrix *matrix)
     while (s + 1 < matrix->n_segments && first >= start + matrix->segments[s].n_panels)
         start += matrix->segments[s++].n_panels;
     const struct Segment *segment = &matrix->segments[s];
-    const size_t gate_bytes = segment->stride_bytes - segment->panel_bytes; /* 0, but between panels of up */
-    const uint8_t *panel = segment->panels + (size_t)(first - start) * segment->stride_bytes;
-    const uint8_t *other = gate_bytes ? panel - gate_bytes : panel + segment->stride_bytes;
-    for (int i = 0; i < FORESEEN_LINES; i++) {
-        __builtin_prefetch(panel + i * LINE_BYTES);
-        __builtin_prefetch(other + i * LINE_BYTES);
-    }
+    const size_t gate_bytes = segment->stride_bytes - segment->panel_bytes; /* 0, but before a panel of up */
+    const uint8_t *panel = segment->panels + (size_t)(first - start) * segment->stride_bytes - gate_bytes;
+    for (int p = 0; p < PANELS_FORESEEN; p++, panel += segment->panel_bytes)
+        for (int i = 0; i < LINES_FORESEEN; i++)
+            __builtin_prefetch(panel + i * LINE_BYTES);
 }
 
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,
@@ -122,30 +120,34 @@ void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_
             out[(size_t)r * out_stride + i] += matrix->bias[i];
 }
 
-/* The 16 outputs of one panel for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
+/* The outputs of one or two panels for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
 struct GateUp { float gate[LANES], up[LANES]; };
 
-static void project_gate_up(const struct Layer *layer, int32_t panel, const struct Activation *x, int32_t first_row,
-                            int32_t n_rows, struct GateUp *out /* [n_rows] */)
+static void project_gate_up(const struct Layer *layer, int32_t panel, int32_t n_panels, const struct Activation *x,
+                            int32_t first_row, int32_t n_rows, struct GateUp (*out)[2] /* [n_rows] */)
 {
     const struct Segment *gate = layer->gate.segments, *up = layer->up.segments;
-    const size_t stride = sizeof *out / sizeof(float);
-    const uint8_t *up_panel = up->panels + (size_t)panel * up->stride_bytes;
-    if (layer->gate.n_panels && gate->format == up->format) { /* one after the other in memory */
-        gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2, layer->up.n_columns, x,
-                       first_row, n_rows, out->gate, stride);
+    const size_t stride = sizeof *out / (sizeof(float));
+    const int32_t n_columns = layer->up.n_columns;
+    if (layer->gate.n_panels && gate->format == up->format) { /* they alternate in memory */
+        gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2 * n_panels, n_columns, x,
+                       first_row, n_rows, out[0][0].gate, stride);
     } else {
-        if (layer->gate.n_panels)
-            gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, 0, 1, layer->up.n_columns, x, first_row,
-                           n_rows, out->gate, stride);
-        up->multiply(up_panel, 0, 1, layer->up.n_columns, x, first_row, n_rows, out->up, stride);
+        for (int32_t p = 0; p < n_panels; p++) {
+            if (layer->gate.n_panels)
+                gate->multiply(gate->panels + (size_t)(panel + p) * gate->stride_bytes, 0, 1, n_columns, x, first_row,
+                               n_rows, out[0][p].gate, stride);
+            up->multiply(up->panels + (size_t)(panel + p) * up->stride_bytes, 0, 1, n_columns, x, first_row, n_rows,
+                         out[0][p].up, stride);
+        }
     }
-    for (int32_t r = 0; r < n_rows; r++) {
-        for (int32_t i = 0; layer->gate.bias && i < LANES; i++)
-            out[r].gate[i] += layer->gate.bias[panel * LANES + i];
-        for (int32_t i = 0; layer->up.bias && i < LANES; i++)
-            out[r].up[i] += layer->up.bias[panel * LANES + i];
-    }
+    for (int32_t r = 0; r < n_rows; r++)
+        for (int32_t p = 0; p < n_panels; p++) {
+            for (int32_t i = 0; layer->gate.bias && i < LANES; i++)
+                out[r][p].gate[i] += layer->gate.bias[(panel + p) * LANES + i];
+            for (int32_t i = 0; layer->up.bias && i < LANES; i++)
+                out[r][p].up[i] += layer->up.bias[(panel + p) * LANES + i];
+        }
 }
 
 static void scale(float *x, int32_t n, float factor)
@@ -187,16 +189,19 @@ void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct
     struct Engine *engine = worker.engine;
     int32_t first, last, n_rows = engine->step.n_rows;
     const bool has_gate = layer->gate.n_panels > 0;
-    struct GateUp tile[TILE_ROWS];
+    struct GateUp tile[TILE_ROWS][2];
     matrix_share(&layer->up, 1, worker.index, engine->step.n_workers, &first, &last);
-    for (int32_t p = first; p < last; p++)
+    for (int32_t panel = first; panel < last; panel += 2)
         for (int32_t r = 0; r < n_rows; r += TILE_ROWS) {
-            int32_t n = least(n_rows - r, TILE_ROWS);
-            project_gate_up(layer, p, x, r, n, tile);
-            for (int32_t i = 0; i < n; i++)
-                engine->plan->activate(has_gate ? tile[i].gate : tile[i].up, has_gate ? tile[i].up : NULL, LANES,
+            const int32_t n = least(n_rows - r, TILE_ROWS), n_panels = least(last - panel, 2);
+            project_gate_up(layer, panel, n_panels, x, r, n, tile);
+            for (int32_t i = 0; i < n * n_panels; i++) {
+                const struct GateUp *both = &tile[i / n_panels][i % n_panels];
+                engine->plan->activate(has_gate ? both->gate : both->up, has_gate ? both->up : NULL, LANES,
                                        layer->activation_parameters,
-                                       row_of(engine->buffers.hidden, r + i, engine->hidden_stride) + p * LANES);
+                                       row_of(engine->buffers.hidden, r + i / n_panels, engine->hidden_stride)
+                                           + (panel + i % n_panels) * LANES);
+            }
         }
 }
 
