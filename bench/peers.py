@@ -102,7 +102,8 @@ def check_sense(classes, **options) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", default="135m", help=f"of {', '.join(SHAPES)}")
-    parser.add_argument("--kinds", default="Q8_0,Q4_0")
+    parser.add_argument("--kinds", default="Q8_0,Q4_0", help="and Q4_K, for 1b")
+    parser.add_argument("--files", nargs="*", type=Path, default=[], help="GGUF, beside shapes")
     parser.add_argument("--works", default=",".join(WORKS))
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--threads", type=int, default=None)
@@ -119,26 +120,24 @@ def main() -> None:
     chosen = [engine for engine in ENGINES.values() if engine.name in options.engines.split(",")]
     check_sense(chosen, threads=threads, kv=options.kv, context=256, repack=not options.no_repack)
     roof, rows = Roof(threads), []
-    for shape in options.shapes.split(","):
-        for kind in options.kinds.split(","):
-            path = write(options.folder, shape, kind)
-            common = {"threads": threads, "kv": options.kv, "context": options.depth + 1024}
-            engines = [Rillm(path, **common)]
-            if "llama.cpp" in options.engines.split(","):
-                engines.append(
-                    LlamaCpp(
-                        path, **common, **best_llama_cpp(path, not options.no_repack, **common)
-                    )
-                )
-            for work in options.works.split(","):
-                depth = options.depth if work == "depth" else 8
-                rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds
-                for row in run(engines, roof, work, depth, rounds, options.tokens):
-                    name = f"{shape} {kind} {work}" + (f" {depth}" if work == "depth" else "")
-                    rows.append({"work": name, **row, "threads": threads, "isa": choose_isa()})
-                    show(rows[-1])
-            for engine in engines:
-                engine.close()
+    kinds = options.kinds.split(",")
+    files = [(f"{s} {k}", s, k) for s in filter(None, options.shapes.split(",")) for k in kinds]
+    files = [(name, write(options.folder, shape, kind)) for name, shape, kind in files]
+    for model, path in [*files, *((file.stem, file) for file in options.files)]:
+        common = {"threads": threads, "kv": options.kv, "context": options.depth + 1024}
+        engines = [Rillm(path, **common)]
+        if LlamaCpp in chosen:
+            flags = best_llama_cpp(path, not options.no_repack, **common)
+            engines.append(LlamaCpp(path, **common, **flags))
+        for work in options.works.split(","):
+            depth = options.depth if work == "depth" else 8
+            rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds
+            for row in run(engines, roof, work, depth, rounds, options.tokens):
+                name = f"{model} {work}" + (f" {depth}" if work == "depth" else "")
+                rows.append({"work": name, **row, "threads": threads, "isa": choose_isa()})
+                show(rows[-1])
+        for engine in engines:
+            engine.close()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

@@ -26,7 +26,11 @@ SHAPES = {
     "0.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936),  # Qwen3-0.6B's sizes
     "1b": Shape(2048, 16, 32, 8, 64, 8192, 128256),  # Llama-3.2-1B
 }
-BLOCK_BYTES = {"Q8_0": 34, "Q4_0": 18}  # of 32 columns: an f16 scale, then codes
+BLOCKS = {  # columns and bytes of a block, and the largest code: one or two f16 scales, then codes
+    "Q8_0": (32, 34, 127),
+    "Q4_0": (32, 18, 8),
+    "Q4_K": (256, 144, 15 * 63),
+}
 
 
 def write(folder: Path, shape_name: str, kind: str) -> Path:
@@ -54,9 +58,12 @@ def write(folder: Path, shape_name: str, kind: str) -> Path:
     writer.add_tokenizer_model("no_vocab")
 
     def matrix(name: str, n_rows: int, n_columns: int) -> None:
-        blocks = rng.integers(0, 256, (n_rows, n_columns // 32, BLOCK_BYTES[kind]), np.uint8)
-        scale = np.float16(2.0 / (n_columns**0.5 * (127 if kind == "Q8_0" else 8)))
-        blocks[..., :2] = np.frombuffer(scale.tobytes(), np.uint8)
+        block_columns, block_bytes, largest = BLOCKS[kind]
+        blocks = rng.integers(0, 256, (n_rows, n_columns // block_columns, block_bytes), np.uint8)
+        scale = np.frombuffer(np.float16(2.0 / (n_columns**0.5 * largest)).tobytes(), np.uint8)
+        blocks[..., :2] = scale
+        if kind == "Q4_K":
+            blocks[..., 2:4] = scale  # of the minima
         if kind == "Q8_0":
             blocks[..., 2:][blocks[..., 2:] == 128] = 0  # −128 is in no file
         writer.add_tensor(
