@@ -113,7 +113,7 @@ def sink(options) -> list[dict]:
                 "tokens": len(picked),
             }
         ]
-        with model.session(2048, context_policy="sink") as session:
+        with model.session(context, context_policy="sink") as session:
             token, seconds, resident = ids[0], [], []
             for i in range(options.steps):
                 begun = perf_counter()
