@@ -326,9 +326,9 @@ struct SamplerStep {
     double parameters[3];
 };
 struct Sampler {
-    const struct SamplerStep *steps;  /* [n_steps], in order */
-    const struct Kernels *kernels;    /* what computes it; what comes out is the same */
-    int32_t n_steps, min_keep;        /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
+    const struct SamplerStep *steps; /* [n_steps], in order */
+    const struct Kernels *kernels; /* what computes it; what comes out is the same */
+    int32_t n_steps, min_keep; /* no step but a temperature of 0 leaves fewer than min_keep, 1 or more */
     bool wants_surprise;
 };
 struct Choice {
