@@ -205,3 +205,54 @@ def test_turns_that_depend_on_the_length_are_kept_apart(tiny_folder):
             with model.session() as session:
                 _, logits = reused(session, ids[:n])
                 assert np.array_equal(logits, cold(model, ids[:n])), n
+
+
+def test_sessions_that_live_long_reuse_and_rewind(model):
+    """Pages that a session had begun itself are not taken for those it was handed."""
+    prefixes = model.prefix_cache(20 * PAGE * model.info()["kv_bytes_per_position"])
+    rng = np.random.default_rng(1)
+    known = [text(700, seed) for seed in range(3)]
+    sessions = [model.session() for _ in range(4)]
+    for turn in range(120):
+        session = sessions[int(rng.integers(4))]
+        move = rng.choice(["reuse", "reuse", "grow", "rewind", "clear"])
+        if move == "reuse":
+            base = known[int(rng.integers(3))]
+            prompt = base[: int(rng.integers(1, 700))] + text(int(rng.integers(1, 40)), turn)
+            _, logits = reused(session, prompt)
+            assert np.array_equal(logits, cold(model, prompt)), turn
+        elif move == "grow":
+            session.prefill(known[int(rng.integers(3))][: int(rng.integers(1, 300))])
+        elif move == "rewind":
+            session.rewind(int(rng.integers(session.earliest, session.position + 1)))
+        elif turn % 3 == 0:
+            prefixes.clear()
+        tokens = session.tokens
+        assert np.array_equal(session.step(7), cold(model, [*tokens, 7])), turn
+        session.rewind(len(tokens))
+
+
+def test_the_last_page_is_handed_over_where_a_step_crossed_into_it(model):
+    model.prefix_cache()
+    ids = text(300)
+    with model.session() as session:
+        session.prefill(ids, chunk=300)
+    with model.session() as session:
+        assert session.reuse(ids) == 299
+
+
+def test_a_bad_option_forgets_nothing(model):
+    with model.session() as session:
+        session.prefill(text(50))
+        for options in ({"logit_bias": {10**6: 1.0}}, {"prompt_logprobs": 1}):
+            with pytest.raises(ValueError):
+                model.stream(text(20), session=session, cache_prompt=True, **options)
+        assert session.tokens == text(50)
+
+
+def test_a_stream_whose_session_was_used_before_its_first_piece_says_so(model):
+    with model.session() as session:
+        pieces = model.stream(text(20), session=session, max_new_tokens=3)
+        session.prefill(text(20, 1))
+        with pytest.raises(rillm.errors.SessionBusy, match="since this stream was made"):
+            next(pieces)

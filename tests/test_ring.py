@@ -1,8 +1,10 @@
 """The ring: sessions whose layers slide, policies at the end of the context, rewinds, forks."""
 
+import gc
 import os
 import time
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -311,6 +313,59 @@ def test_a_rewind_too_far_is_refused_in_words(models):
         assert np.array_equal(session.step(5), cold(models("mistral"), [*ids[:n], 5]))
         session.rewind(0)
         assert np.array_equal(session.prefill(ids[:50]), cold(models("mistral"), ids[:50]))
+
+
+def test_score_goes_on_from_the_earliest(models):
+    """The logits before it are found again, though what they were computed from has left."""
+    model, ids = models("mistral"), text(3000)
+    with model.session() as session, model.session() as cold_session:
+        session.prefill(ids)
+        n = session.earliest
+        session.rewind(n)
+        cold_session.prefill(ids[: n - 1])
+        expected = cold_session.score([ids[n - 1], 5])[1]
+        assert session.score([5])[0] == expected
+        assert session.tokens == [*ids[:n], 5]
+
+
+def test_only_integers_are_positions_and_ids(models):
+    with models("base").session() as session:
+        session.prefill(text(50))
+        for wrong in (1.5, "1", None):
+            with pytest.raises(TypeError):
+                session.rewind(wrong)
+            with pytest.raises(TypeError):
+                session.prefill([wrong])
+        with pytest.raises(TypeError):
+            session.prefill("123")
+        with pytest.raises(TypeError):
+            models("base").session(2.5)
+        assert session.tokens == text(50)
+
+
+def test_sessions_outlive_their_model(tiny_folder, tmp_path):
+    model = rillm.Model.from_pretrained(tiny_folder("base"))
+    session = model.session()
+    session.prefill(text(50))
+    model.close()
+    with session.fork() as fork:
+        assert np.array_equal(fork.step(3), session.step(3))
+    with pytest.raises(errors.SessionClosed, match="save its sessions before"):
+        session.save(tmp_path / "saved")
+
+
+def test_a_model_is_freed_without_the_garbage_collector(tiny_folder):
+    gc.disable()
+    try:
+        for case in ("base", "phi3_longrope"):
+            model = rillm.Model.from_pretrained(tiny_folder(case))
+            with model.session() as session:
+                session.prefill([1, 2])
+            gone = weakref.ref(model)
+            del model, session
+            assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_fork_shares_until_written(models):

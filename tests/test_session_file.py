@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import threading
 import zlib
 from time import monotonic
 
@@ -118,6 +119,48 @@ def test_of_a_session_that_slid(model, tmp_path):
         with model.session(**options) as session:
             with pytest.raises(errors.SessionFileError, match="make one like it"):
                 session.load(path)
+
+
+@pytest.mark.parametrize("case", ["phi3_longrope", "llama_longrope", "llama_dynamic"])
+def test_of_a_session_that_shrank_below_a_border_of_its_turns(tiny_folder, tmp_path, case):
+    with rillm.Model.from_pretrained(tiny_folder(case)) as model:
+        n = model._config.ropes[0].original_context
+        ids = text(n + 40)
+        with model.session() as session, model.session() as other, model.session() as cold:
+            session.prefill(ids)
+            session.rewind(n - 20)
+            session.save(tmp_path / "saved")
+            other.load(tmp_path / "saved")
+            expected = cold.prefill([*ids[: n - 20], 5])
+            assert np.array_equal(other.step(5), expected)
+            assert np.array_equal(session.step(5), expected)
+
+
+def test_two_threads_may_write_one_file(model, tmp_path):
+    path, wrong = tmp_path / "saved", []
+    sessions = [model.session() for _ in range(3)]
+    for i, session in enumerate(sessions):
+        session.prefill(text(100 + i))
+    sessions[0].save(path)
+
+    def save(session):
+        for _ in range(30):
+            session.save(path)
+
+    def load():
+        with model.session() as session:
+            for _ in range(60):
+                session.load(path)
+                if session.tokens != text(session.position):
+                    wrong.append(session.position)
+
+    threads = [threading.Thread(target=save, args=(s,)) for s in sessions]
+    threads.append(threading.Thread(target=load))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and os.listdir(tmp_path) == ["saved"]
 
 
 def test_a_full_disk_leaves_the_old_file(model, saved, monkeypatch):

@@ -66,9 +66,9 @@ static bool holds(const struct Ring *ring, int32_t page)
 /* Between two rows of a step lie up to MAX_ROWS positions, and the first of them still looks back. */
 static void ring_measure(struct Ring *ring, const struct Context *context)
 {
-    const int32_t own = context->policy == CONTEXT_STOP ? context->length : context->length - context->n_keep;
-    ring->slides = context->policy != CONTEXT_STOP && (ring->window == 0 || ring->window > own);
-    ring->reach = ring->window && ring->window < own ? ring->window : own;
+    const bool sees_all = ring->window == 0 || ring->window > context->length;
+    ring->slides = sees_all && context->policy != CONTEXT_STOP;
+    ring->reach = sees_all ? context->length - context->n_keep : ring->window;
     ring->n_kept = ring->slides ? pages_of(context->n_keep) : 0;
     ring->n_slots = ring->n_kept + (int32_t)(((int64_t)ring->reach + MAX_ROWS - 2) / PAGE_POSITIONS) + 2;
     ring->n_slots = least(ring->n_slots, pages_of(context->limit));

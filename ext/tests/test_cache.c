@@ -56,7 +56,7 @@ static bool sees_right(struct Scene *scene, struct Listed *listed)
                 int32_t window = scene->layers[l].window, back = next - p;
                 bool is_near = window == 0 || back < window;
                 if (scene->context.policy != CONTEXT_STOP && next >= scene->context.length
-                    && !(window && window <= own))
+                    && !(window && window <= scene->context.length))
                     is_near = p < scene->context.n_keep || back < own;
                 uint32_t expected = listed->written[p] * 8 + (uint32_t)(l * 2 + h);
                 struct Sight sight = cache_sight(cache, l, next);

@@ -71,7 +71,6 @@ class Model:
         self.chat_template = checkpoint.chat_template
         self.checkpoint_generation = checkpoint.generation
         self._source, self._skipped = checkpoint.path, checkpoint.skipped
-        self.ropes_for = self._ropes_for if any(r.depends_on_length for r in config.ropes) else None
         self.prefixes: PrefixCache | None = None
         self._reencoded, self._widened = layout.reencoded(), layout.widened()
         self._checkpoint = checkpoint
@@ -97,7 +96,7 @@ class Model:
         weights : str
             "auto" (a quantized file's own formats, else q8), "f32", "bf16", "f16", "q8", "q4".
         kv : str
-            Of the cache: "auto" (f32 with f32 weights, else f16), "f32", "f16".
+            Of the cache: "auto" (f32 with f32 weights, else f16), "f32", "f16", "q8".
         threads : int, optional
             Default: physical performance cores within affinity and cgroup quota.
         context : int, optional
@@ -163,7 +162,7 @@ class Model:
             When the context is full: "stop" ends the text. "slide" goes on with the first `n_keep`
             tokens and the latest ones, up to the model's own range of positions. "sink" does so
             without end: the kept ones are seen as if nothing lay between (Xiao et al., arXiv
-            2309.17453). Layers whose own window is shorter stay as they are.
+            2309.17453). Layers whose own window is no longer than the context stay as they are.
         n_keep : int, optional
             Default: 4 for "sink", else 0.
 
@@ -174,7 +173,7 @@ class Model:
         """
         if self._engine is None:
             raise SessionClosed("this model is closed")
-        context = self.context_length if context is None else context
+        context = self.context_length if context is None else operator.index(context)
         self._check_context(context)
         if context_policy not in CONTEXT_POLICIES:
             raise ValueError(
@@ -183,6 +182,7 @@ class Model:
             )
         if n_keep is None:
             n_keep = min(4, context - 1) if context_policy == "sink" else 0
+        n_keep = operator.index(n_keep)
         most = 0 if context_policy == "stop" else context - 1
         if not 0 <= n_keep <= most:
             raise ValueError(
@@ -197,12 +197,6 @@ class Model:
         limit = {"stop": context, "slide": model_range, "sink": MOST_POSITIONS}[context_policy]
         cache = Cache(self._engine, self._kv, context, context_policy, n_keep, limit)
         return Session(self, cache)
-
-    def session_like(self, session: Session) -> Session:
-        """A new, empty session with the options of another."""
-        return self.session(
-            session.context, context_policy=session.context_policy, n_keep=session.n_keep
-        )
 
     def prefix_cache(self, bytes: int = 1 << 30) -> PrefixCache:
         """From now on, keep what sessions compute for others that begin the same way.
@@ -223,6 +217,8 @@ class Model:
         """A hash of weights and arithmetic: equal where keys and values are."""
         from hashlib import sha256
 
+        if self._weights is None:
+            raise SessionClosed("this model is closed: save its sessions before")
         digest = sha256(self._weights.view())
         digest.update(repr((self._config.model_type, self._plan)).encode())
         for frequencies, amplitude in self._plan.ropes:
@@ -263,19 +259,16 @@ class Model:
         """
         sampling = Sampling.from_options(self.checkpoint_generation, options)
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        own = self.session() if session is None else session
         if cache_prompt and sampling.prompt_logprobs is not None:
             raise ValueError("prompt_logprobs asks for what cache_prompt would not compute")
-        is_known = (
-            session is None and self.prefixes is not None and sampling.prompt_logprobs is None
-        )
-        n_reused = own.reuse(ids) if cache_prompt or is_known else 0
+        may_reuse = session is None and self.prefixes and sampling.prompt_logprobs is None
         return loop.stream(
-            own,
+            self.session() if session is None else session,
             self.tokenizer,
             self.eos_token_ids,
-            ids[n_reused:],
+            ids,
             sampling,
+            reuse=cache_prompt or bool(may_reuse),
             on_prefill=on_prefill,
             on_step=on_step,
             close_session=session is None,
@@ -360,6 +353,11 @@ class Model:
     @property
     def _bytes_per_token(self) -> int:
         return sum(matrix.n_bytes for matrix in self._plan.matrices)
+
+    @property
+    def ropes_for(self):
+        """None, or for a length what turns a text of it: a key, and what makes their table."""
+        return self._ropes_for if any(r.depends_on_length for r in self._config.ropes) else None
 
     def _ropes_for(self, length: int):
         """The key of a length, equal where frequencies are, and what makes their table."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rillm.engine import _engine
-from rillm.engine._engine import POSITIONS_PER_PAGE, ROWS_PER_STEP, Cache
-from rillm.errors import ContextFull, NotHeld, SessionBusy, SessionClosed
+from rillm.engine._engine import POSITIONS_PER_PAGE, ROWS_PER_STEP, Cache, Turn
+from rillm.errors import ContextFull, NotHeld, SessionClosed
 
 if TYPE_CHECKING:
     from rillm.model import Model
@@ -51,7 +51,7 @@ class Session:
         self._tokens = array("i")
         self._last_logits: np.ndarray | None = None
         self._ropes: tuple = (None, None)  # where turns depend on the length: of which, and how
-        self._turn = threading.Lock()
+        self._turn = Turn()
         self._n_stored = 0  # positions that the prefix cache has heard of
 
     @property
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def memory(self) -> int:
-        """Bytes of the keys and values it holds, shared ones included."""
+        """Bytes of its pages, shared ones included; a rewind keeps them for what comes."""
         return self._cache.n_bytes
 
     @property
@@ -111,18 +111,24 @@ class Session:
         ContextFull
             They do not fit; nothing was appended.
         SessionBusy, SessionClosed
+        KeyboardInterrupt
+            It may have appended a part of them, and where turns depend on the length (longrope,
+            dynamic) have lost a part of what it held: `position` says how many it holds.
         """
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             return self._append(self._checked(ids), chunk)
 
     def step(self, token: int) -> np.ndarray:
         """Append one token: float32 [vocab_size], the logits after it. Errors as `prefill`."""
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             return self._append(self._checked([token]), None)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """Append ids: float32 [len(ids), vocab_size], the logits after each. Errors as above."""
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             ids = self._checked(ids)
             self._turn_for(self.position + len(ids))
             return np.concatenate(list(self._rows(ids)))
@@ -136,7 +142,8 @@ class Session:
             log p(ids[i] | everything before it), natural logarithm; NaN for the very first token
             of a session, which nothing precedes.
         """
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             ids = self._checked(ids)
             before = self._logits_at_end()
             self._turn_for(self.position + len(ids))
@@ -160,7 +167,8 @@ class Session:
             A layer that slides no longer has what was seen there; nothing has changed. `earliest`
             says how far back it can go.
         """
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             self._rewind(position)
 
     def reuse(self, ids: Sequence[int]) -> int:
@@ -175,15 +183,16 @@ class Session:
         int
             n, how many it holds.
         """
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             ids = self._checked(ids, held=0)
             n = _n_common(self._tokens, ids[:-1])
             if n < self.position:
                 self._rewind(n if n >= self._cache.earliest else 0)
             self._turn_for(len(ids))
-            if self._model.prefixes is not None:
+            if (prefixes := self._model.prefixes) is not None:
                 most = min(len(ids) - 1, self.context)
-                n, pages = self._model.prefixes.find(self._ropes[0], ids[:most], self._cache)
+                n, pages = prefixes.find(self._ropes[0], ids[:most], self._cache)
                 if n:
                     self._take(ids[:n], pages)
                     self._n_stored = n
@@ -194,14 +203,17 @@ class Session:
 
         Keys and values are shared; who writes into a page of 256 positions first copies that page.
         """
-        with self._exclusively():
-            other = self._model.session_like(self)
+        with self._turn:
+            self._check_open()
+            cache = self._cache
+            like = (cache.format, cache.context, cache.policy, cache.n_keep, cache.limit)
+            other = Session(self._model, Cache(cache.engine, *like))
             pages = range(-(-self.position // POSITIONS_PER_PAGE))
             held = {
                 (ring, number): page
-                for ring in range(len(self._cache.page_bytes))
+                for ring in range(len(cache.page_bytes))
                 for number in pages
-                if (page := self._cache.page(ring, number))
+                if (page := cache.page(ring, number))
             }
             other._set_ropes(*self._ropes)
             other._take(self._tokens, held)
@@ -219,7 +231,10 @@ class Session:
         """
         from rillm import session_file
 
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
+            if self._tokens:
+                self._turn_for(self.position)  # as `load` will have it
             session_file.write(Path(path), self, self._cache, self._model)
 
     def load(self, path: str | Path) -> None:
@@ -233,7 +248,8 @@ class Session:
         """
         from rillm import session_file
 
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             saved = session_file.read(Path(path), self, self._cache, self._model)
             self._rewind(0)
             self._turn_for(len(saved.tokens))
@@ -242,7 +258,8 @@ class Session:
 
     def close(self) -> None:
         """Free its memory now; any further use raises SessionClosed."""
-        with self._exclusively():
+        with self._turn:
+            self._check_open()
             self._store(is_last=True)
             self._cache.close()
             self._tokens = array("i")
@@ -257,18 +274,11 @@ class Session:
 
     # ---- inside: the turn is taken --------------------------------------------------------------
 
-    @contextmanager
-    def _exclusively(self):
-        if not self._turn.acquire(blocking=False):
-            raise SessionBusy("this session is computing another call; give each thread its own")
-        try:
-            _ = self._cache.length  # raises SessionClosed
-            yield
-        finally:
-            self._turn.release()
+    def _check_open(self) -> None:
+        _ = self._cache.length  # raises SessionClosed
 
     def _checked(self, ids: Sequence[int], held: int | None = None) -> list[int]:
-        ids = [int(i) for i in ids]
+        ids = [index(i) for i in ids]
         held = self.position if held is None else held
         if not ids:
             raise ValueError("there are no ids to append: give at least one")
@@ -284,8 +294,8 @@ class Session:
         return ids
 
     def _forward(self, ids: list[int], wants=None) -> np.ndarray:
-        self._tokens.extend(ids)
         try:
+            self._tokens.extend(ids)
             return self._cache.engine.forward(ids, self._cache, wants)
         finally:  # Ctrl-C may come before or after the step: the cache knows
             del self._tokens[self._cache.length :]
@@ -316,15 +326,18 @@ class Session:
 
     def _logits_at_end(self) -> np.ndarray | None:
         if self._last_logits is None and self._tokens:
-            token = self._tokens[-1]
-            self._rewind(self.position - 1)
-            self._append([token], None)
+            held = self._tokens.tolist()
+            at = self.position - 1
+            self._rewind(at if at >= self._cache.earliest else 0)
+            self._append(held[self.position :], None)
         return self._last_logits
 
     def _rewind(self, position: int) -> None:
+        position = index(position)
         if not 0 <= position <= self.position:
             raise ValueError(f"position is {position}, expected 0 to {self.position}")
         if position < self.position:
+            self._last_logits = None
             try:
                 self._cache.rewind(position)
             except NotHeld as error:
@@ -333,17 +346,19 @@ class Session:
                     f"{self._cache.earliest} on; rewind to {self._cache.earliest} to "
                     f"{self.position}, or to 0"
                 ) from error
-            del self._tokens[position:]
-            self._last_logits = None
+            finally:
+                del self._tokens[self._cache.length :]
             self._n_stored = min(self._n_stored, position)
         kept = self.surprise_limits.items()
         self.surprise_limits = {at: limit for at, limit in kept if at <= position + 1}
 
     def _take(self, tokens: Sequence[int], pages: dict) -> None:
         """Go on from tokens whose pages these are."""
-        self._cache.resume(len(tokens), pages)
-        self._tokens = array("i", tokens)
         self._last_logits = None
+        try:
+            self._cache.resume(len(tokens), pages)
+        finally:
+            self._tokens = array("i", tokens[: self._cache.length])
 
     def _turn_for(self, length: int) -> None:
         """Frequencies of a text of this length; if they are others, all it holds turns anew."""
@@ -353,9 +368,8 @@ class Session:
         key, table = self._model.ropes_for(min(length, self.context) if is_near else length)
         if key == self._ropes[0]:
             return
-        held, self._tokens = self._tokens.tolist(), array("i")
-        self._cache.rewind(0)
-        self._n_stored = 0
+        held = self._tokens.tolist()
+        self._rewind(0)
         self._set_ropes(key, table())
         for start in range(0, len(held), PREFILL_ROWS):
             part = held[start : start + PREFILL_ROWS]
@@ -373,7 +387,7 @@ class Session:
             return
         if is_last or n // POSITIONS_PER_PAGE > self._n_stored // POSITIONS_PER_PAGE:
             prefixes.store(self._ropes[0], self._tokens, self._cache, is_last)
-            self._n_stored = n
+            self._n_stored = n if is_last else n - n % POSITIONS_PER_PAGE
 
 
 def _n_common(a: Sequence[int], b: Sequence[int]) -> int:

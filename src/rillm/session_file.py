@@ -9,6 +9,7 @@ from array import array
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +50,7 @@ def write(path: Path, session: Session, cache: Cache, model: Model) -> None:
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n_bytes]}
         end += n_bytes
     text = json.dumps(header).encode()
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f"{path.name}.{os.getpid()}.{get_ident()}.part")
     try:
         with beside.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)

@@ -68,6 +68,7 @@ def stream(
     prompt_ids: Sequence[int],
     options: Sampling,
     *,
+    reuse: bool = False,
     on_prefill: Callable[[int, int], None] | None = None,
     on_step: Callable[[Step], None] | None = None,
     close_session: bool = False,
@@ -90,6 +91,8 @@ def stream(
     prompt_ids : sequence of int
         At least one.
     options : Sampling
+    reuse : bool
+        The prompt is the whole text: what is known of its beginning is not computed again.
     on_prefill : callable(n_done, n_total), optional
         Called while the prompt is evaluated.
     on_step : callable(Step), optional
@@ -115,7 +118,7 @@ def stream(
     prompt_ids = list(map(as_index, prompt_ids))
     if not prompt_ids:
         raise ValueError("the prompt has no tokens: give at least one, such as the model's BOS")
-    if len(prompt_ids) > session.limit - session.position:
+    if not reuse and len(prompt_ids) > session.limit - session.position:
         raise ContextFull(
             f"the prompt has {len(prompt_ids)} tokens and the session holds {session.position}, "
             f"but the context is {session.limit}: shorten the prompt or ask for a larger context"
@@ -127,6 +130,8 @@ def stream(
             )
     end_ids = () if options.ignore_eos else eos_token_ids
     sampler = Sampler(options, session.vocab_size, tokenizer, end_ids, session.isa)
+    if reuse:
+        prompt_ids = prompt_ids[session.reuse(prompt_ids) :]
     watch = Stopwatch(len(prompt_ids), load_seconds, bytes_per_token)
     generation = _Generation(
         session,
@@ -168,6 +173,9 @@ class _Generation:
         """The prompt once, then each completion from its end."""
         with session_until_the_end:
             self.watch.start()
+            held = self.history.n_prompt - len(self.prompt_ids)
+            if self.session.tokens != self.history.tokens[:held].tolist():
+                raise SessionBusy("something else used the session since this stream was made")
             logits = self.prefill()
             for completion in range(self.options.n):
                 self.back_to_prompt()

@@ -83,6 +83,10 @@ class Page:
     @staticmethod
     def from_bytes(data: NDArray[np.uint8]) -> Page: ...
 
+class Turn:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
 class Cache:
     engine: Engine
     context: int

@@ -406,6 +406,19 @@ cdef class Page:
         return Page.of(page, data.nbytes)
 
 
+cdef class Turn:
+    """With it, one call at a time: a second raises SessionBusy. Compiled, so that no signal comes between."""
+    cdef bint is_taken
+
+    def __enter__(self):
+        if self.is_taken:
+            raise errors.SessionBusy("this session is computing another call; give each thread its own")
+        self.is_taken = True
+
+    def __exit__(self, *_):
+        self.is_taken = False
+
+
 cdef class Cache:
     """Keys and values of one session, in pages that are taken as they are reached.
 
@@ -506,6 +519,7 @@ cdef class Cache:
         for (ring, _), page in pages.items():
             if page.n_bytes != cache_page_bytes(self.open_cache(), ring):
                 raise ValueError(f"a page has {page.n_bytes} bytes, expected {self.page_bytes[ring]}")
+        check(cache_rewind(self.open_cache(), 0))  # pages of its own that the new ones do not take the place of
         for (ring, number), page in pages.items():
             cache_adopt(self.open_cache(), ring, number, page.page)
         check(cache_resume(self.open_cache(), length))
