@@ -122,12 +122,21 @@ def sink(options) -> list[dict]:
                 token = int(logits.argmax()) if i % 50 else ids[i % len(ids)]
                 if i % 1000 == 0:
                     resident.append(resident_bytes())
+        with model.session(context) as session:  # plain, held at the same depth
+            session.prefill(ids[: context - 1])
+            plain = []
+            for i in range(len(seconds) // 10):
+                session.rewind(context - 2)
+                begun = perf_counter()
+                session.step(ids[i % len(ids)])
+                plain.append(perf_counter() - begun)
         steady = np.array(seconds[len(seconds) // 10 :])
         rows.append(
             {
                 "steps": options.steps,
                 "median_ms": float(np.median(steady)) * 1e3,
                 "p99_over_median": float(np.percentile(steady, 99) / np.median(steady)),
+                "plain_p99_over_median": float(np.percentile(plain, 99) / np.median(plain)),
                 "memory_growth_bytes": resident[-1] - resident[len(resident) // 10],
             }
         )

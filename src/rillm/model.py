@@ -72,6 +72,7 @@ class Model:
         self.checkpoint_generation = checkpoint.generation
         self._source, self._skipped = checkpoint.path, checkpoint.skipped
         self.prefixes: PrefixCache | None = None
+        self._turns_by_length = any(rope.depends_on_length for rope in config.ropes)
         self._reencoded, self._widened = layout.reencoded(), layout.widened()
         self._checkpoint = checkpoint
 
@@ -357,7 +358,7 @@ class Model:
     @property
     def ropes_for(self):
         """None, or for a length what turns a text of it: a key, and what makes their table."""
-        return self._ropes_for if any(r.depends_on_length for r in self._config.ropes) else None
+        return self._ropes_for if self._turns_by_length else None
 
     def _ropes_for(self, length: int):
         """The key of a length, equal where frequencies are, and what makes their table."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from array import array
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import get_ident
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +15,7 @@ from rillm.checkpoint.mapped import MappedFile
 from rillm.checkpoint.safetensors import read_header
 from rillm.engine._engine import Cache, Page
 from rillm.errors import SessionFileError
+from rillm.whole_file import writing
 
 if TYPE_CHECKING:
     from rillm.model import Model
@@ -37,7 +35,7 @@ class Saved:
 
 
 def write(path: Path, session: Session, cache: Cache, model: Model) -> None:
-    """Written beside and then renamed, so that `path` is the old file or the new one, whole."""
+    """Tokens and the pages that it needs; a checksum of all before it comes last."""
     tokens = np.array(session.tokens, np.int32)
     pages = _needed(cache, len(tokens))
     table, end = {"tokens": ("I32", [len(tokens)], tokens.nbytes)}, 0
@@ -50,21 +48,15 @@ def write(path: Path, session: Session, cache: Cache, model: Model) -> None:
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n_bytes]}
         end += n_bytes
     text = json.dumps(header).encode()
-    beside = path.with_name(f"{path.name}.{os.getpid()}.{get_ident()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            crc = zlib.crc32(tokens.tobytes(), zlib.crc32(text))
-            file.write(tokens.tobytes())
-            for ring, number in pages:
-                data = cache.copy_page(ring, number)
-                crc = zlib.crc32(data, crc)
-                file.write(data)
-            file.write(crc.to_bytes(4, "little"))
-        beside.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            beside.unlink()
+    with writing(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        crc = zlib.crc32(tokens.tobytes(), zlib.crc32(text))
+        file.write(tokens.tobytes())
+        for ring, number in pages:
+            data = cache.copy_page(ring, number)
+            crc = zlib.crc32(data, crc)
+            file.write(data)
+        file.write(crc.to_bytes(4, "little"))
 
 
 def read(path: Path, session: Session, cache: Cache, model: Model) -> Saved:

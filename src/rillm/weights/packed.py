@@ -22,6 +22,7 @@ import numpy as np
 from rillm.checkpoint import Checkpoint, hub
 from rillm.engine._engine import Weights
 from rillm.weights.packing import Layout, in_threads
+from rillm.whole_file import writing
 
 PACKING = 1  # raised when the same source and plan are packed to other bytes
 
@@ -92,18 +93,10 @@ def write(path: Path, header: dict[str, Any], arena: Weights) -> int:
     checksums = [arena.checksum(*chunk) for chunk in _chunks(arena.n_bytes)]
     text = json.dumps({**header, "checksums": checksums}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    try:
-        with partial_path.open("xb") as file:
-            file.write(_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text)
-            file.write(bytes(_data_start(len(text)) - file.tell()))
-            file.write(_bytes_of(arena))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial_path, path)
-    except BaseException:
-        partial_path.unlink(missing_ok=True)
-        raise
+    with writing(path) as file:
+        file.write(_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text)
+        file.write(bytes(_data_start(len(text)) - file.tell()))
+        file.write(_bytes_of(arena))
     return path.stat().st_size
 
 
