@@ -1,6 +1,6 @@
 /* The price of exactness: our kernels beside the fastest that are free to round and to order sums as they like.
 
-       bash bench/price.sh
+       bash bench/c.sh price
 
    Each runs on panels in the nearest caches, one core; GMAC/s, best of many turns about. What is free:
    bf16: vdpbf16ps, two columns at once, activations rounded to bf16. q8: two sums a row, groups dealt out in turn. */
