@@ -83,6 +83,9 @@ class LlamaCpp:
         of_context.type_k = of_context.type_v = KV_TYPES["f16" if kv == "auto" else kv]
         of_context.flash_attn_type = int(flash_attention)
         self.context = llama_cpp.llama_init_from_model(self.model, of_context)
+        if not self.context:
+            llama_cpp.llama_model_free(self.model)
+            raise ValueError(f"llama.cpp has no context of kv {kv}, {flash_attention=}")
         vocab = llama_cpp.llama_model_get_vocab(self.model)
         self.vocab_size = llama_cpp.llama_vocab_n_tokens(vocab)
         on = "on" if flash_attention else "off"

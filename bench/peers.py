@@ -37,7 +37,10 @@ def best_llama_cpp(path, may_repack, **options):
     found = []
     for flash_attention in (True, False):
         for repack in (False, True)[: 1 + may_repack]:
-            engine = LlamaCpp(path, flash_attention=flash_attention, repack=repack, **options)
+            try:
+                engine = LlamaCpp(path, flash_attention=flash_attention, repack=repack, **options)
+            except ValueError:  # an int8 V without flash attention
+                continue
             engine.fill([1] * 16)
             engine.step(1)
             found.append((median([engine.step(1) for _ in range(16)]), flash_attention, repack))

@@ -122,23 +122,31 @@ static int32_t n_blocks(struct Worker worker, int32_t l, int32_t r)
     return sight_blocks(sight_of(worker, l, r), worker.engine->step.rows[r].position);
 }
 
-/* Block `block` of those the row sees: first the kept ones, then from its first to its own position. */
-static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_head, int32_t block, float *partials)
+/* The number of a block among those the row sees: first the kept ones, then from its first to its own position. */
+static int32_t seen_block(struct Sight sight, int32_t i)
+{
+    const int32_t n_kept = sight_kept_blocks(sight);
+    return i < n_kept ? i : i - n_kept + sight.first / BLOCK_POSITIONS;
+}
+
+/* Its i-th block of n; the next one is asked for meanwhile. */
+static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_head, int32_t i, int32_t n,
+                         float *partials)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
     const struct Row *row = &engine->step.rows[r];
     const struct Sight sight = sight_of(worker, l, r);
-    const int32_t n_kept = sight_kept_blocks(sight);
-    const bool is_kept = block < n_kept, is_nearer = is_kept && cache_nearer_position(row->cache, row->position) >= 0;
-    if (!is_kept)
-        block += sight.first / BLOCK_POSITIONS - n_kept;
+    const bool is_kept = i < sight_kept_blocks(sight);
+    const bool is_nearer = is_kept && cache_nearer_position(row->cache, row->position) >= 0;
+    const int32_t block = seen_block(sight, i);
     int32_t from = (is_kept ? 0 : sight.first) - block * BLOCK_POSITIONS;
     int32_t to = (is_kept ? sight.kept : row->position + 1) - block * BLOCK_POSITIONS;
     attend_block_fn *attend = kernels_attend_block(engine->kernels, row->cache->format);
     attend(row_of(engine->buffers.queries, is_nearer ? engine->step.n_rows + r : r, plan->n_heads * engine->head_width)
                + kv_head * engine->group * engine->head_width,
-           engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block), from > 0 ? from : 0,
+           engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block),
+           i + 1 < n ? cache_block(row->cache, l, kv_head, seen_block(sight, i + 1)) : NULL, from > 0 ? from : 0,
            to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS, plan->layers[l].attention_scale, plan->attention_softcap,
            partials);
 }
@@ -162,8 +170,9 @@ static void finish(struct Worker worker, const float *partials, int32_t kv_head,
     }
 }
 
-/* Few rows: every (row, kv head, block) is a task and the merge waits for the barrier. Many rows: a task is
-   (row, kv head), and its worker merges block after block. The same merges in the same order either way. */
+/* Few rows: every (kv head, block, row) is a task, so that rows of one cache find a block near, and the merge waits for
+   the barrier. Many rows: a task is (kv head, row), and its worker merges block after block. The same merges in the same
+   order either way. */
 void stage_attend(struct Worker worker, int32_t l)
 {
     struct Engine *engine = worker.engine;
@@ -171,24 +180,33 @@ void stage_attend(struct Worker worker, int32_t l)
     const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->step.n_workers;
     const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
     if (step->n_rows <= TILE_ROWS) {
-        int32_t n_tasks = 0, task = 0;
-        for (int32_t r = 0; r < step->n_rows; r++)
-            n_tasks += n_blocks(worker, l, r) * n_kv_heads;
+        int32_t n[TILE_ROWS], start[TILE_ROWS], most = 0, n_tasks = 0, task = 0; /* blocks; partials before a row's */
+        for (int32_t r = 0; r < step->n_rows; r++) {
+            n[r] = n_blocks(worker, l, r);
+            start[r] = n_tasks;
+            most = n[r] > most ? n[r] : most;
+            n_tasks += n[r] * n_kv_heads;
+        }
         int32_t first = (int32_t)((int64_t)n_tasks * worker.index / n_threads);
         int32_t last = (int32_t)((int64_t)n_tasks * (worker.index + 1) / n_threads);
-        for (int32_t r = 0; r < step->n_rows; r++)
-            for (int32_t h = 0; h < n_kv_heads; h++)
-                for (int32_t b = 0; b < n_blocks(worker, l, r); b++, task++)
+        for (int32_t h = 0; h < n_kv_heads; h++)
+            for (int32_t b = 0; b < most; b++)
+                for (int32_t r = 0; r < step->n_rows; r++) {
+                    if (b >= n[r])
+                        continue;
                     if (task >= first && task < last)
-                        attend_block(worker, l, r, h, b, engine->buffers.partials + (size_t)task * size);
+                        attend_block(worker, l, r, h, b, n[r],
+                                     engine->buffers.partials + (size_t)(start[r] + h * n[r] + b) * size);
+                    task++;
+                }
         return;
     }
     float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = sum + size;
     for (int32_t task = worker.index; task < step->n_rows * n_kv_heads; task += n_threads) {
-        int32_t r = task / n_kv_heads, h = task % n_kv_heads;
-        attend_block(worker, l, r, h, 0, sum);
-        for (int32_t b = 1; b < n_blocks(worker, l, r); b++) {
-            attend_block(worker, l, r, h, b, partials);
+        const int32_t h = task / step->n_rows, r = task % step->n_rows, n = n_blocks(worker, l, r);
+        attend_block(worker, l, r, h, 0, n, sum);
+        for (int32_t b = 1; b < n; b++) {
+            attend_block(worker, l, r, h, b, n, partials);
             merge(worker, sum, partials);
         }
         finish(worker, sum, h, row_of(engine->buffers.attended, r, engine->attended_stride));

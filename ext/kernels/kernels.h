@@ -24,8 +24,9 @@ typedef void store_kv_fn(const float *key, const float *value, int32_t dim, int3
 /* A partial: [max, sum of exp(score − max), 14 unused, out[dim]], of one head over some positions. */
 enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_OUT = LANES };
 typedef void attend_block_fn(const float *queries /* [n_heads, dim] */, int32_t n_heads, int32_t dim, const void *block,
-                             int32_t first, int32_t last /* visible: first ≤ p < last */, float scale,
-                             float softcap /* 0: none */, float *partials /* [n_heads, LANES + dim] */);
+                             const void *next /* the block after it, which is asked for; or NULL */, int32_t first,
+                             int32_t last /* visible: first ≤ p < last */, float scale, float softcap /* 0: none */,
+                             float *partials /* [n_heads, LANES + dim] */);
 /* The sum of n floats (a multiple of 64), for measuring how fast memory can be read at all. */
 typedef float read_sum_fn(const float *x, size_t n);
 typedef void merge_partial_fn(float *into, const float *partial, int32_t dim);

@@ -92,8 +92,8 @@ static void attend(const struct Kernels *kernels, const struct Scene *scene, int
         memset(block, 0xff, block_bytes(scene->f16, dim));
         for (int32_t p = from; p < to; p++)
             store_of(kernels, scene->f16)(scene->keys[start + p], scene->values[start + p], dim, p, block);
-        attend_of(kernels, scene->f16)(scene->queries + first_head * dim, n_heads, dim, block, from, to, scene->scale,
-                                       scene->softcap, b == first_block ? sums : partials);
+        attend_of(kernels, scene->f16)(scene->queries + first_head * dim, n_heads, dim, block, block, from, to,
+                                       scene->scale, scene->softcap, b == first_block ? sums : partials);
         for (int32_t h = 0; b > first_block && h < n_heads; h++)
             kernels->merge_partial(sums + h * size, partials + h * size, dim);
     }

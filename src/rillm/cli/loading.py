@@ -29,7 +29,7 @@ def model_options(command: Callable) -> Callable:
             default="auto",
             show_default=True,
             metavar="FORMAT",
-            help="Format of the KV cache: auto, f32 or f16.",
+            help="Format of the KV cache: auto, f32, f16 or q8.",
         ),
         click.option(
             "--weights",

@@ -23,7 +23,7 @@ cdef extern from "kernels/kernels.h" nogil:
     ctypedef void store_kv_fn(const float *key, const float *value, int32_t dim, int32_t position,
                               void *block) noexcept
     ctypedef void attend_block_fn(const float *queries, int32_t n_heads, int32_t dim, const void *block,
-                                  int32_t first, int32_t last, float scale, float softcap,
+                                  const void *next, int32_t first, int32_t last, float scale, float softcap,
                                   float *partials) noexcept
     ctypedef struct Table "struct Kernels":
         void (*quantize)(const float *x, int32_t n_columns, int8_t *q, float *scales, int32_t *minus_sums) noexcept
@@ -216,7 +216,7 @@ def attend(isa, kv, queries, keys, values, int32_t first, int32_t last, float sc
         for p in range(max(first, b * BLOCK_POSITIONS), min(last, (b + 1) * BLOCK_POSITIONS)):
             store(&k[p, 0], &v[p, 0], dim, p % BLOCK_POSITIONS, &block[0])
         into = sums if b == first_block else partials
-        attend_block(&q[0, 0], n_heads, dim, &block[0], max(first - b * BLOCK_POSITIONS, 0),
+        attend_block(&q[0, 0], n_heads, dim, &block[0], NULL, max(first - b * BLOCK_POSITIONS, 0),
                      min(last - b * BLOCK_POSITIONS, BLOCK_POSITIONS), scale, softcap, &into[0, 0])
         if b > first_block:
             for h in range(n_heads):
