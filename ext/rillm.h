@@ -72,19 +72,22 @@ struct Format {
 };
 extern const struct Format formats[N_FORMATS];
 
-/* A panel is 16 rows: scales [n_groups, 16], minima [n_groups, 16], padding to a line, then values in
-   lines of 64 bytes: 1 column of f32, 2 of f16, 4 of 8 bits, 8 of 4 bits (low nibbles columns 0-3).
-   Two-level: f16 scales and minima [n_columns / SUPER, 16], then bytes of scales and of minima [n_groups, 16].
+/* A panel is 16 rows, one stream of memory in lines of 64 bytes. Floats are 1 column a line of f32 or 2 of f16. Codes are
+   stretches of 64 columns, of 32 where there are minima, of SUPER where scales have two levels: the scales of a stretch,
+   padded to a line, then its values in lines of 4 columns of 8 bits or 8 of 4 bits (low nibbles columns 0-3).
+   Scales: f16 [groups of the stretch, 16], minima behind them. Two-level: f16 scales [16] and minima [16], then bytes of
+   scales and of minima, [groups of the stretch, 16] each.
    5 or 6 bits: 32 columns are 4 lines of nibbles, then 1 or 2 lines of upper bits, those of columns
    0-3 lowest in a row's four bytes, those of 4-7 next, and so on. */
-struct PanelLayout {
-    int32_t n_scales, n_sub_scales;                         /* of a row: 16 bits each; bytes of two-level scales */
-    size_t minima, sub_scales, sub_minima, values, n_bytes; /* where each starts; scales at 0 */
-};
-struct PanelLayout format_layout(const struct Format *format, int32_t n_columns);
+struct PanelPlace {
+    size_t scales, minima, sub_scales, sub_minima, lines;
+}; /* of 16 rows: bytes from the panel's start */
+struct PanelPlace format_place(const struct Format *format,
+                               int32_t column); /* of its group; lines: of its 32 columns */
+int32_t format_stretch_columns(const struct Format *format);
+size_t format_scale_bytes(const struct Format *format);    /* before the values of a stretch */
 int32_t format_scale_columns(const struct Format *format); /* that share a 16-bit scale: SUPER or the group */
 int32_t format_columns(const struct Format *format, int32_t n_columns); /* padded to whole lines or groups */
-size_t format_values_offset(const struct Format *format, int32_t n_columns);
 size_t format_panel_bytes(const struct Format *format, int32_t n_columns);
 
 /* A source is a tensor as a file holds it: row-major, each row whole blocks. */

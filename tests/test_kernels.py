@@ -51,6 +51,26 @@ def packed(format, values):
     return weights, stride, n_panels
 
 
+def codes_of(format, weights, stride, n_panels, n_columns):
+    """Integer codes [n_rows, columns padded to 32], scales and minima [n_rows, groups], as rillm.h
+    says where they stand: a line of scales, then the values of 64 columns, or of 32 with minima."""
+    bits, columns = 8 if format == "q8" else 4, 32 if format == "q4m" else 64
+    raw = np.stack([weights.bytes(i * stride, stride) for i in range(n_panels)])
+    codes, scales, minima = [], [], []
+    for column in range(0, n_columns, 32):
+        start = column // columns * (64 + columns * 2 * bits)
+        at = start + column % columns
+        scales.append(raw[:, at : at + 32].copy().view(np.float16))
+        minima.append(raw[:, at + 32 : at + 64].copy().view(np.float16))
+        at = start + 64 + column % columns * 2 * bits
+        lines = raw[:, at : at + 64 * bits].reshape(n_panels, -1, 16, 4)
+        if bits == 4:
+            lines = np.concatenate([lines & 15, lines >> 4], axis=-1)
+        codes.append(lines.transpose(0, 2, 1, 3).reshape(n_panels * 16, 32).view(np.int8))
+    scales, minima = ([part.reshape(-1) for part in each] for each in (scales, minima))
+    return np.hstack(codes), np.stack(scales, -1), np.stack(minima, -1)
+
+
 def panels_of(weights, n_bytes):
     panels = _kernels.aligned(n_bytes)
     panels[:] = weights.bytes(0, n_bytes)
@@ -74,7 +94,7 @@ def test_integer_matmul_is_exact_integer_dots_and_one_fma_a_group(isa, format, n
     x = random_tensor("activation", (2, n_columns), 3.0)
     weights, stride, n_panels = packed(format, values)
     got = multiply(isa, format, weights, stride, n_panels, n_columns, x)
-    codes, scales, minima = weights.codes(format, 0, stride, n_panels, n_columns)
+    codes, scales, minima = codes_of(format, weights, stride, n_panels, n_columns)
     zero = 8 if format == "q4" else 0
     for r, row in enumerate(x):
         q, x_scales = reference.quantize_activation(np.pad(row, (0, -n_columns % 32)))

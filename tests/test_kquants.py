@@ -29,7 +29,7 @@ from weights import random_tensor
 
 ISAS = available_isas()
 # kinds without panels of their own: bytes in memory over bytes in the file
-WIDENED = {"Q2_K": 1.95, "Q3_K": 1.91, "IQ4_NL": 1.89, "IQ4_XS": 1.96, "MXFP4": 1.29}
+WIDENED = {"Q2_K": 1.95, "Q3_K": 1.93, "IQ4_NL": 1.89, "IQ4_XS": 1.97, "MXFP4": 1.29}
 REFUSED = {
     "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
     "TQ1_0": 34, "TQ2_0": 35, "NVFP4": 40, "Q1_0": 41, "Q2_0": 42,

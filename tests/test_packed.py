@@ -256,4 +256,4 @@ def test_packing_is_what_its_number_stands_for():
             weights = Weights(2 * stride)
             assert weights.pack(format, kind, bits, rows, 512, 0, stride), (kind, format)
             digest.update(weights.bytes(0, 2 * stride).tobytes())
-    assert (packed.PACKING, digest.hexdigest()[:16]) == (1, "a9a623ee5215c687")
+    assert (packed.PACKING, digest.hexdigest()[:16]) == (2, "d07b83d831314d32")

@@ -3,14 +3,13 @@
 
 #include <string.h>
 
+#include "../kernels/ahead.h"
 #include "../runtime/floats.h"
 
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
 
-enum { PANELS_FORESEEN = 4, LINES_FORESEEN = 32 };
-
-/* Asks for the start of a worker's panels, which a kernel reads side by side, while it prepares what they meet: a stage
-   would else begin with memory idle. */
+/* Asks for the start of a worker's panels while it prepares what they meet: a stage would else begin with memory idle, and
+   kernels ask for what lies further on. */
 static void foresee(struct Worker worker, const struct Matrix *matrix)
 {
     int32_t first, last, start = 0, s = 0;
@@ -20,9 +19,8 @@ static void foresee(struct Worker worker, const struct Matrix *matrix)
     const struct Segment *segment = &matrix->segments[s];
     const size_t gate_bytes = segment->stride_bytes - segment->panel_bytes; /* 0, but before a panel of up */
     const uint8_t *panel = segment->panels + (size_t)(first - start) * segment->stride_bytes - gate_bytes;
-    for (int p = 0; p < PANELS_FORESEEN; p++, panel += segment->panel_bytes)
-        for (int i = 0; i < LINES_FORESEEN; i++)
-            __builtin_prefetch(panel + i * LINE_BYTES);
+    for (int i = 0; i < BYTES_AHEAD; i += LINE_BYTES)
+        __builtin_prefetch(panel + i);
 }
 
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,

@@ -9,13 +9,6 @@ struct GroupScales {
     const uint8_t *sub_scales, *sub_minima; /* of two-level ones */
 };
 
-static inline struct GroupScales scales_of_panel(struct GroupScales scales, size_t offset)
-{
-    return (struct GroupScales){ (const uint16_t *)((const uint8_t *)scales.scales + offset),
-                                 (const uint16_t *)((const uint8_t *)scales.minima + offset),
-                                 scales.sub_scales + offset, scales.sub_minima + offset };
-}
-
 /* Of the 32 columns that hold a group, each row's activations, their scale, and −Σ of the group's own. */
 struct GroupRows {
     const int8_t *q;           /* at q_stride */

@@ -12,10 +12,9 @@ const struct Format formats[N_FORMATS] = {
 
 static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-int32_t format_scale_columns(const struct Format *format)
-{
-    return format->scale >= SCALE_U8_F16 ? SUPER : format->group;
-}
+static bool is_two_level(const struct Format *format) { return format->scale >= SCALE_U8_F16; }
+
+int32_t format_scale_columns(const struct Format *format) { return is_two_level(format) ? SUPER : format->group; }
 
 int32_t format_columns(const struct Format *format, int32_t n_columns)
 {
@@ -23,30 +22,46 @@ int32_t format_columns(const struct Format *format, int32_t n_columns)
     return (int32_t)round_up((size_t)n_columns, whole);
 }
 
-struct PanelLayout format_layout(const struct Format *format, int32_t n_columns)
+int32_t format_stretch_columns(const struct Format *format)
 {
-    struct PanelLayout at = { 0 };
-    int32_t columns = format_columns(format, n_columns);
-    if (format->group) {
-        bool two_level = format->scale >= SCALE_U8_F16;
-        at.n_scales = columns / format_scale_columns(format);
-        at.n_sub_scales = two_level ? columns / format->group : 0;
-        size_t scales = (size_t)at.n_scales * LANES * sizeof(uint16_t), sub_scales = (size_t)at.n_sub_scales * LANES;
-        at.minima = scales;
-        at.sub_scales = at.minima + (format->minimum ? scales : 0);
-        at.sub_minima = at.sub_scales + sub_scales;
-        at.values = round_up(at.sub_minima + (format->minimum ? sub_scales : 0), LINE_BYTES);
-    }
-    at.n_bytes = at.values + (size_t)columns * LANES * format->bits / 8;
-    return at;
+    return is_two_level(format) ? SUPER : format->minimum ? GROUP : 2 * GROUP;
 }
 
-size_t format_values_offset(const struct Format *format, int32_t n_columns)
+/* Before the bytes of two-level scales: the f16 of a stretch. */
+static size_t half_bytes(const struct Format *format)
 {
-    return format_layout(format, n_columns).values;
+    return (size_t)(format_stretch_columns(format) / format_scale_columns(format)) * LANES * sizeof(uint16_t);
+}
+
+size_t format_scale_bytes(const struct Format *format)
+{
+    if (!format->group)
+        return 0;
+    size_t bytes = half_bytes(format) + (is_two_level(format) ? (size_t)(SUPER / format->group * LANES) : 0);
+    return round_up(format->minimum ? 2 * bytes : bytes, LINE_BYTES);
+}
+
+static size_t value_bytes(const struct Format *format, int32_t n_columns)
+{
+    return (size_t)n_columns * LANES * format->bits / 8;
+}
+
+struct PanelPlace format_place(const struct Format *format, int32_t column)
+{
+    const int32_t columns = format_stretch_columns(format), within = column % columns;
+    const size_t start = (size_t)(column / columns) * (format_scale_bytes(format) + value_bytes(format, columns));
+    const size_t halves = half_bytes(format), n_subs = (size_t)(SUPER / format->group * LANES);
+    struct PanelPlace place;
+    place.scales = start + (size_t)(within / format_scale_columns(format)) * LANES * sizeof(uint16_t);
+    place.minima = place.scales + halves;
+    place.sub_scales = start + halves * (format->minimum ? 2 : 1) + (size_t)(within / format->group * LANES);
+    place.sub_minima = place.sub_scales + n_subs;
+    place.lines = start + format_scale_bytes(format) + value_bytes(format, within / GROUP * GROUP);
+    return place;
 }
 
 size_t format_panel_bytes(const struct Format *format, int32_t n_columns)
 {
-    return format_layout(format, n_columns).n_bytes;
+    const int32_t columns = format_columns(format, n_columns), stretch = format_stretch_columns(format);
+    return (size_t)((columns + stretch - 1) / stretch) * format_scale_bytes(format) + value_bytes(format, columns);
 }

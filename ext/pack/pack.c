@@ -51,33 +51,33 @@ static bool is_finite_scale(const struct Format *format, const struct Block *blo
 
 /* Block i of each row, and the lines of its groups. */
 static void blocks_to_panel(const struct Format *format, const struct Block *blocks /* [16] */, int32_t i,
-                            struct PanelLayout at, uint8_t *panel)
+                            uint8_t *panel)
 {
-    uint16_t *scales = (uint16_t *)panel + i * LANES, *minima = (uint16_t *)(panel + at.minima) + i * LANES;
+    const int n_columns = format_scale_columns(format), n_subs = n_columns == SUPER ? SUPER / format->group : 0;
+    const struct PanelPlace at = format_place(format, i * n_columns);
+    uint16_t *scales = (uint16_t *)(panel + at.scales), *minima = (uint16_t *)(panel + at.minima);
     FOR_ROWS scales[r] = blocks[r].scale;
     if (format->minimum)
         FOR_ROWS minima[r] = blocks[r].minimum;
-    const int n_columns = format_scale_columns(format), n_subs = at.n_sub_scales ? n_columns / format->group : 0;
     for (int s = 0; s < n_subs; s++) {
-        size_t sub = (size_t)(i * n_subs + s) * LANES;
-        FOR_ROWS panel[at.sub_scales + sub + (size_t)r] = blocks[r].sub_scales[s];
+        FOR_ROWS panel[at.sub_scales + (size_t)(s * LANES + r)] = blocks[r].sub_scales[s];
         if (format->minimum)
-            FOR_ROWS panel[at.sub_minima + sub + (size_t)r] = blocks[r].sub_minima[s];
+            FOR_ROWS panel[at.sub_minima + (size_t)(s * LANES + r)] = blocks[r].sub_minima[s];
     }
-    const int n_groups = n_columns / GROUP;
-    uint8_t *lines = panel + at.values + (size_t)(i * n_groups) * format->bits * LINE_BYTES;
-    for (int g = 0; g < n_groups; g++, lines += format->bits * LINE_BYTES) {
+    uint8_t *lines = panel + at.lines;
+    for (int g = 0; g < n_columns / GROUP; g++, lines += format->bits * LINE_BYTES) {
         struct Words words;
         group_of_blocks(blocks, g, &words);
         words_to_lines(format->bits, &words, lines);
     }
 }
 
-static bool pack_codes(const struct PackJob *job, struct PanelLayout at, struct Rows rows, uint8_t *panel)
+static bool pack_codes(const struct PackJob *job, struct Rows rows, uint8_t *panel)
 {
     struct Block blocks[LANES] = { 0 };
-    const size_t block_bytes = source_row_bytes(job->kind, format_scale_columns(job->format));
-    for (int32_t i = 0; i < at.n_scales; i++) {
+    const int32_t block_columns = format_scale_columns(job->format);
+    const size_t block_bytes = source_row_bytes(job->kind, block_columns);
+    for (int32_t i = 0; i * block_columns < job->n_columns; i++) {
         FOR_ROWS
         {
             if (!rows.start[r])
@@ -86,7 +86,7 @@ static bool pack_codes(const struct PackJob *job, struct PanelLayout at, struct 
             if (!is_finite_scale(job->format, &blocks[r]))
                 return false;
         }
-        blocks_to_panel(job->format, blocks, i, at, panel);
+        blocks_to_panel(job->format, blocks, i, panel);
     }
     return true;
 }
@@ -100,8 +100,9 @@ static void group_of_floats(const float (*floats)[SUPER], int start, int n_colum
 }
 
 static bool quantize_to_panel(const struct Format *format, const struct FloatGroup *group, const struct Rows *rows,
-                              int32_t g, struct PanelLayout at, uint8_t *panel)
+                              int32_t column, uint8_t *panel)
 {
+    const struct PanelPlace at = format_place(format, column);
     uint16_t scales[LANES], minima[LANES];
     struct Words words;
     if (!quantize_group(format, group, scales, minima, &words))
@@ -114,10 +115,10 @@ static bool quantize_to_panel(const struct Format *format, const struct FloatGro
         for (int i = 0; i < GROUP / 4; i++)
             words.word[i][r] = 0;
     }
-    memcpy(panel + (size_t)g * sizeof scales, scales, sizeof scales);
+    memcpy(panel + at.scales, scales, sizeof scales);
     if (format->minimum)
-        memcpy(panel + at.minima + (size_t)g * sizeof minima, minima, sizeof minima);
-    words_to_lines(format->bits, &words, panel + at.values + (size_t)(g * format->bits) * LINE_BYTES);
+        memcpy(panel + at.minima, minima, sizeof minima);
+    words_to_lines(format->bits, &words, panel + at.lines);
     return true;
 }
 
@@ -161,7 +162,7 @@ static bool floats_to_panel(const struct Format *format, const struct FloatGroup
     return true;
 }
 
-static bool pack_floats(const struct PackJob *job, struct PanelLayout at, struct Rows rows, uint8_t *panel)
+static bool pack_floats(const struct PackJob *job, struct Rows rows, uint8_t *panel)
 {
     float floats[LANES][SUPER] = { 0 };
     struct FloatGroup group;
@@ -175,18 +176,25 @@ static bool pack_floats(const struct PackJob *job, struct PanelLayout at, struct
         }
         for (int c = 0; c < n && fits; c += GROUP) {
             group_of_floats(floats, c, n - c, &group);
-            fits = job->format->group ? quantize_to_panel(job->format, &group, &rows, (start + c) / GROUP, at, panel)
+            fits = job->format->group ? quantize_to_panel(job->format, &group, &rows, start + c, panel)
                                       : floats_to_panel(job->format, &group, start + c, panel);
         }
     }
     return fits;
 }
 
+/* What no code and no float will fill: behind the scales of a stretch, and behind the last column. */
+static void clear_padding(const struct Format *format, int32_t n_columns, uint8_t *panel)
+{
+    memset(panel + format_panel_bytes(format, n_columns) - LINE_BYTES, 0, LINE_BYTES);
+    for (int32_t c = 0; format->group && c < n_columns; c += format_stretch_columns(format))
+        memset(panel + format_place(format, c).scales, 0, format_scale_bytes(format));
+}
+
 bool pack_panels(const struct PackJob *job)
 {
     if (!is_made_of(job->format, job->kind))
         return false;
-    const struct PanelLayout at = format_layout(job->format, job->n_columns);
     const size_t row_bytes = source_row_bytes(job->kind, job->n_columns);
     const bool keeps_codes = source_format(job->kind) == job->format;
     struct FloatEnvironment previous = floats_enter();
@@ -199,9 +207,8 @@ bool pack_panels(const struct PackJob *job)
             int32_t row = job->rows[p * LANES + r];
             rows.start[r] = row < 0 ? NULL : job->source + (size_t)row * row_bytes;
         }
-        memset(panel, 0, at.values);                                        /* padding behind the scales */
-        memset(panel + at.n_bytes - LINE_BYTES, 0, LINE_BYTES);             /* and behind the last column */
-        fits = keeps_codes ? pack_codes(job, at, rows, panel) : pack_floats(job, at, rows, panel);
+        clear_padding(job->format, job->n_columns, panel);
+        fits = keeps_codes ? pack_codes(job, rows, panel) : pack_floats(job, rows, panel);
     }
     floats_leave(previous);
     return fits;

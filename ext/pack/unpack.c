@@ -52,19 +52,18 @@ void source_to_f32(enum SourceKind kind, const uint8_t *source, int32_t n_column
 }
 
 /* The codes of a row's columns from start on that share a 16-bit scale. */
-static void panel_to_block(const struct Format *format, const uint8_t *panel, int row, struct PanelLayout at,
-                           int32_t start, struct Block *block)
+static void panel_to_block(const struct Format *format, const uint8_t *panel, int row, int32_t start,
+                           struct Block *block)
 {
-    int n = format_scale_columns(format);
-    const uint16_t *scales = (const uint16_t *)panel, *minima = (const uint16_t *)(panel + at.minima);
-    block->scale = scales[start / n * LANES + row];
-    block->minimum = format->minimum ? minima[start / n * LANES + row] : 0;
-    for (int32_t g = 0; at.n_sub_scales && g < n / format->group; g++) {
-        size_t i = (size_t)((start / format->group + g) * LANES + row);
-        block->sub_scales[g] = panel[at.sub_scales + i];
-        block->sub_minima[g] = format->minimum ? panel[at.sub_minima + i] : 0;
+    const int n = format_scale_columns(format);
+    const struct PanelPlace at = format_place(format, start);
+    block->scale = ((const uint16_t *)(panel + at.scales))[row];
+    block->minimum = format->minimum ? ((const uint16_t *)(panel + at.minima))[row] : 0;
+    for (int g = 0; n == SUPER && g < n / format->group; g++) {
+        block->sub_scales[g] = panel[at.sub_scales + (size_t)(g * LANES + row)];
+        block->sub_minima[g] = format->minimum ? panel[at.sub_minima + (size_t)(g * LANES + row)] : 0;
     }
-    const uint8_t *lines = panel + at.values + (size_t)(start / GROUP * format->bits * LINE_BYTES + row * 4);
+    const uint8_t *lines = panel + at.lines + row * 4;
     for (int c = 0; c < n; c++)
         block->q[c] = (uint8_t)code_at(format->bits, lines + c / GROUP * format->bits * LINE_BYTES, c % GROUP);
 }
@@ -80,12 +79,11 @@ void unpack_row(const struct Format *format, const uint8_t *panel, int32_t row, 
         }
         return;
     }
-    struct PanelLayout at = format_layout(format, n_columns);
     struct Block block = { 0 };
     int32_t columns = format_scale_columns(format);
     for (int32_t start = 0; start < n_columns; start += columns) {
         float values[SUPER];
-        panel_to_block(format, panel, row, at, start, &block);
+        panel_to_block(format, panel, row, start, &block);
         block_to_f32(format, &block, values);
         memcpy(out + start, values, (size_t)(n_columns - start < columns ? n_columns - start : columns) * sizeof *out);
     }

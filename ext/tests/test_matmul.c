@@ -15,10 +15,29 @@ struct Case {
 };
 
 /* Where values and scales lie, told again from the comment in rillm.h that defines a panel. */
+struct Stretch {
+    int32_t columns, halves, subs;
+    size_t scale_bytes, bytes;
+}; /* halves and bytes of scales of a row */
+
+static struct Stretch stretch_of(const struct Format *format)
+{
+    const bool is_two_level = format->scale == SCALE_U8_F16 || format->scale == SCALE_I8_F16;
+    struct Stretch s = { is_two_level          ? 256
+                             : format->minimum ? 32
+                                               : 64,
+                         is_two_level || format->minimum ? 1 : 2, is_two_level ? 256 / format->group : 0, 0, 0 };
+    s.scale_bytes = (size_t)((s.halves * 2 + s.subs) * 16 * (format->minimum ? 2 : 1) + 63) / 64 * 64;
+    s.bytes = s.scale_bytes + (size_t)(s.columns * 16 * format->bits / 8);
+    return s;
+}
+
 static int32_t code_at(const struct Case *t, const uint8_t *panel, int32_t row, int32_t column)
 {
-    const uint8_t *values = panel + format_values_offset(t->format, t->n_columns);
+    const struct Stretch s = stretch_of(t->format);
+    const uint8_t *values = panel + (size_t)(column / s.columns) * s.bytes + s.scale_bytes;
     int32_t bits = t->format->bits, at = row * 4 + column % 4;
+    column %= s.columns;
     if (bits == 8)
         return (int8_t)values[column / 4 * LINE_BYTES + at];
     const uint8_t *group = values + column / GROUP * bits * LINE_BYTES;
@@ -39,18 +58,17 @@ static float scale_at(enum ScaleType type, const uint8_t *halves, const uint8_t 
     return type == SCALE_U8_F16 ? scale * (float)*bytes : type == SCALE_I8_F16 ? scale * (float)(int8_t)*bytes : scale;
 }
 
-/* Of group g of a row: its scale, or its minimum, which stands behind all scales of its size. */
+/* Of group g of a row: its scale, or its minimum, which stands behind all scales of its size in the stretch. */
 static float group_scale(const struct Case *t, const uint8_t *panel, int32_t row, int32_t g, bool is_minimum)
 {
-    const bool has_minima = t->format->minimum;
+    const struct Stretch s = stretch_of(t->format);
+    const int32_t column = g * t->format->group, in_stretch = column % s.columns / t->format->group;
+    const uint8_t *halves = panel + (size_t)(column / s.columns) * s.bytes;
+    const uint8_t *subs = halves + (t->format->minimum ? 2 : 1) * s.halves * 32;
     const enum ScaleType type = is_minimum ? t->format->minimum : t->format->scale;
-    const bool is_two_level = type == SCALE_U8_F16 || type == SCALE_I8_F16;
-    const int32_t group = t->format->group, columns = is_two_level ? SUPER : group;
-    const int32_t n_halves = (t->n_columns + columns - 1) / columns, n_groups = (t->n_columns + group - 1) / group;
-    const uint8_t *bytes = panel + (1 + has_minima) * n_halves * LANES * 2;
-    int32_t half = is_minimum * n_halves + g * group / columns;
-    float scale = scale_at(type, panel + (half * LANES + row) * 2, bytes + (is_minimum * n_groups + g) * LANES + row);
-    return is_minimum && is_two_level ? -scale : scale;
+    const int32_t half = is_minimum * s.halves + (s.subs ? 0 : in_stretch), sub = is_minimum * s.subs + in_stretch;
+    float scale = scale_at(type, halves + (half * 16 + row) * 2, subs + sub * 16 + row);
+    return is_minimum && s.subs ? -scale : scale;
 }
 
 static float expect_integers(const struct Case *t, const uint8_t *panel, int32_t row, int32_t r)
@@ -94,13 +112,16 @@ static uint16_t small_scale(const struct Format *format, struct Random *random)
 /* Random bytes are every code and every byte of scales there is, −128 too; 16-bit scales and floats are small. */
 static void fill_panels(struct Case *t, struct Random *random)
 {
-    size_t offset = format_layout(t->format, t->n_columns).sub_scales;
+    const struct Stretch s = stretch_of(t->format);
+    const int32_t n_halves = s.halves * (t->format->minimum ? 2 : 1) * LANES;
     for (int32_t p = 0; p < t->n_panels; p++) {
         uint8_t *panel = t->panels + (size_t)p * t->stride_bytes;
         for (size_t i = 0; i < format_panel_bytes(t->format, t->n_columns); i++)
             panel[i] = (uint8_t)random_u32(random);
-        for (size_t i = 0; i < offset; i += 2)
-            memcpy(panel + i, (uint16_t[1]){ small_scale(t->format, random) }, 2);
+        for (int32_t c = 0; t->format->group && c < t->n_columns; c += s.columns)
+            for (int32_t i = 0; i < n_halves; i++)
+                memcpy(panel + (size_t)(c / s.columns) * s.bytes + 2 * i,
+                       (uint16_t[1]){ small_scale(t->format, random) }, 2);
         for (size_t i = 0; !t->format->group && i < (size_t)(t->n_columns * LANES); i++) {
             float value = random_float(random, 1.0f);
             uint16_t half = t->format->id == FORMAT_F16 ? f16_from_f32(value) : (uint16_t)(bits_of_f32(value) >> 16);
@@ -206,13 +227,14 @@ void test_matmul_saturation(void)
     for (enum FormatId id = FORMAT_Q8; id < N_FORMATS; id++) {
         struct Case t = case_create(id, n, 1, 0, 1, 0);
         struct Random random = random_named("saturation", (int32_t)id);
-        int32_t values_bytes = n * LANES * t.format->bits / 8;
-        uint8_t *values = t.panels + format_values_offset(t.format, n);
+        const struct Stretch s = stretch_of(t.format);
+        const int32_t values_bytes = s.columns * LANES * t.format->bits / 8;
         fill_panels(&t, &random);
         for (int32_t round = 0; round < 256; round++) {
             fill_activation(&t, &random);
-            for (int32_t i = 0; i < values_bytes; i++)   /* rows 0-7: one code everywhere; 8-15: extremes at random */
-                values[i] = i / 4 % LANES < 8 ? (uint8_t)(round + i / 4 % LANES) : codes[random_below(&random, 6)];
+            for (uint8_t *values = t.panels + s.scale_bytes; values < t.panels + t.stride_bytes; values += s.bytes)
+                for (int32_t i = 0; i < values_bytes; i++) /* rows 0-7: one code everywhere; 8-15: extremes at random */
+                    values[i] = i / 4 % LANES < 8 ? (uint8_t)(round + i / 4 % LANES) : codes[random_below(&random, 6)];
             for (int32_t c = 0; c < n; c++)
                 t.x.q[c] = round % 2 ? edges[c / 64 % 5] : (int8_t)(c / GROUP % 255 - 127);
             for (int32_t c = 0; round % 4 == 3 && c < n; c++)

@@ -171,25 +171,6 @@ cdef class Weights:
         """A copy of a part of the arena: uint8 [n_bytes]."""
         return np.array(<uint8_t[:n_bytes]>self.place(offset, n_bytes))
 
-    def codes(self, format, size_t offset, size_t stride, int32_t n_panels, int32_t n_columns):
-        """What panels of q8, q4 or q4m hold, without arithmetic.
-
-        Returns integer codes int8 [n_panels · 16, columns padded to 32], scales and minima as float16
-        [n_panels · 16, groups] (minima None where the format has none).
-        """
-        cdef const Format *c_format = &formats[<int>FORMAT_NAMES.index(format)]
-        panel, n_groups = format_panel_bytes(c_format, n_columns), -(-n_columns // GROUP)
-        raw = np.stack([self.bytes(offset + i * stride, panel) for i in range(n_panels)])
-        entries = 2 if c_format.minimum else 1
-        floats = raw[:, :entries * n_groups * 2 * LANES].copy().view(np.float16)
-        floats = floats.reshape(n_panels, entries, n_groups, LANES).transpose(1, 0, 3, 2)
-        floats = floats.reshape(entries, n_panels * LANES, n_groups)
-        lines = raw[:, panel - n_groups * GROUP * LANES * c_format.bits // 8:].reshape(n_panels, -1, LANES, 4)
-        if c_format.bits == 4:
-            lines = np.concatenate([lines & 15, lines >> 4], axis=-1)
-        values = lines.transpose(0, 2, 1, 3).reshape(n_panels * LANES, -1).view(np.int8)
-        return values, floats[0], floats[1] if c_format.minimum else None
-
 
 cdef class RopeTable:
     """Frequencies of each kind of layer: a sequence of (float32 [n_pairs], amplitude)."""
