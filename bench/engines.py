@@ -1,7 +1,10 @@
 """One face for each engine: load a GGUF, fill a context, decode, prefill; seconds of each call."""
 
 import ctypes
+import json
+import subprocess
 from functools import cache
+from pathlib import Path
 from time import perf_counter
 
 import rillm
@@ -125,6 +128,63 @@ class LlamaCpp:
     def close(self):
         self.c.llama_free(self.context)
         self.c.llama_model_free(self.model)
+
+
+class WholeAnswers:
+    """An engine that answers as a whole: it tells its rates of prefill and decoding itself."""
+
+    works = ("decode", "depth", "prefill")
+
+    def seconds(self, work: str, depth: int, n_tokens: int) -> float:
+        """Seconds a token."""
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+class LlamaBench(WholeAnswers):
+    """Any binary that takes llama-bench's options and prints its JSON, a process a turn."""
+
+    def __init__(self, path, *, binary, threads, kv, **_):
+        self.name = Path(binary).stem
+        kv = "f16" if kv == "auto" else {"q8": "q8_0"}.get(kv, kv)
+        self.flags = f"kv {kv}, {threads} threads, flash attention on"
+        self.command = [str(binary), "-m", str(path), "-t", str(threads), "-r", "1", "-fa", "1"]
+        self.command += ["-ctk", kv, "-ctv", kv, "-o", "json"]
+
+    def seconds(self, work, depth, n_tokens):
+        prefills = work == "prefill"
+        asked = {"-p": 512 if prefills else 0, "-n": 0 if prefills else 8 * n_tokens, "-d": depth}
+        options = [str(part) for pair in asked.items() for part in pair]
+        found = subprocess.run(self.command + options, capture_output=True, text=True, check=True)
+        return 1 / json.loads(found.stdout)[0]["avg_ts"]
+
+
+class MistralRs(WholeAnswers):
+    """Of a GGUF file with a tokenizer; it uses the threads it likes."""
+
+    name = "mistralrs"
+    works = ("decode", "prefill")
+
+    def __init__(self, path, **_):
+        import mistralrs
+
+        self.request = mistralrs.CompletionRequest
+        self.flags = "as it is installed"
+        which = mistralrs.Which.GGUF(str(path.parent), path.name)
+        self.runner, self.n_asked = mistralrs.Runner(which=which), 0
+
+    def ask(self, prompt, n_tokens):
+        request = self.request(model="default", prompt=prompt, max_tokens=n_tokens, temperature=0.0)
+        return self.runner.send_completion_request(request)
+
+    def seconds(self, work, depth, n_tokens):
+        self.n_asked += 1  # never a beginning that it keeps
+        prompt = f"{self.n_asked}" + " and one" * (256 if work == "prefill" else 4)
+        usage = self.ask(prompt, 1 if work == "prefill" else 8 * n_tokens).usage
+        rate = usage.avg_prompt_tok_per_sec if work == "prefill" else usage.avg_compl_tok_per_sec
+        return 1 / rate
 
 
 ENGINES = {engine.name: engine for engine in (Rillm, LlamaCpp)}

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from engines import ENGINES, LlamaCpp, Rillm
+from engines import ENGINES, LlamaBench, LlamaCpp, MistralRs, Rillm, WholeAnswers
 from shapes import SHAPES, write
 
 import rillm
@@ -26,6 +26,7 @@ WORKS = (
     "rows4",
     "rows8",
 )  # rowsN: one step of N
+COUNTING = "One, two, three, four,", " five, six, seven, eight"
 
 
 def median(values) -> float:
@@ -54,11 +55,14 @@ def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
     seconds = {engine.name: [] for engine in engines}
     if work != "prefill":
         for engine in engines:
-            engine.fill([1 + i % 1000 for i in range(max(depth, 8))])
+            if not isinstance(engine, WholeAnswers):
+                engine.fill([1 + i % 1000 for i in range(max(depth, 8))])
     before = roof.measure()
     for _ in range(rounds):
         for engine in engines:
-            if work == "prefill":
+            if isinstance(engine, WholeAnswers):
+                seconds[engine.name].append(engine.seconds(work, depth, n_tokens))
+            elif work == "prefill":
                 seconds[engine.name].append(engine.fill([1 + i % 1000 for i in range(512)]) / 512)
             elif work.startswith("rows"):
                 n = int(work.removeprefix("rows"))
@@ -92,7 +96,7 @@ def check_sense(classes, **options) -> None:
     """No fast garbage: on a real model each engine counts on."""
     path = hub.find("smollm2-135m")
     with rillm.Model.from_pretrained(path) as model:
-        prompt, expected = model.encode("One, two, three, four,"), " five, six, seven, eight"
+        prompt, expected = model.encode(COUNTING[0]), COUNTING[1]
         n = len(model.encode(expected))
         for each in classes:
             engine = each(path, **options)
@@ -108,7 +112,8 @@ def main() -> None:
     parser.add_argument("--kinds", default="Q8_0,Q4_0", help="and Q4_K, for 1b")
     parser.add_argument("--files", nargs="*", type=Path, default=[], help="GGUF, beside shapes")
     parser.add_argument("--works", default=",".join(WORKS))
-    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--engines", default=",".join(ENGINES), help="and mistralrs, for --files")
+    parser.add_argument("--llama-bench", nargs="*", type=Path, default=[], help="binaries like it")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--kv", default="f16")
     parser.add_argument("--depth", type=int, default=4096)
@@ -129,13 +134,19 @@ def main() -> None:
     for model, path in [*files, *((file.stem, file) for file in options.files)]:
         common = {"threads": threads, "kv": options.kv, "context": options.depth + 1024}
         engines = [Rillm(path, **common)]
+        engines += [LlamaBench(path, binary=each, **common) for each in options.llama_bench]
         if LlamaCpp in chosen:
             flags = best_llama_cpp(path, not options.no_repack, **common)
             engines.append(LlamaCpp(path, **common, **flags))
+        if "mistralrs" in options.engines.split(",") and path in options.files:
+            engines.append(MistralRs(path))
+            if not engines[-1].ask(COUNTING[0], 8).choices[0].text.startswith(COUNTING[1]):
+                raise SystemExit("mistralrs does not count on")
         for work in options.works.split(","):
             depth = options.depth if work == "depth" else 8
             rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds
-            for row in run(engines, roof, work, depth, rounds, options.tokens):
+            able = [e for e in engines if not isinstance(e, WholeAnswers) or work in e.works]
+            for row in run(able, roof, work, depth, rounds, options.tokens):
                 name = f"{model} {work}" + (f" {depth}" if work == "depth" else "")
                 rows.append({"work": name, **row, "threads": threads, "isa": choose_isa()})
                 show(rows[-1])

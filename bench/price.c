@@ -47,16 +47,19 @@ static void free_bf16(const uint8_t *panels, size_t stride_bytes, int32_t n_pane
     }
 }
 
-/* One panel, up to four rows; even and odd groups have sums of their own. */
+/* One panel, one or four rows, as eight would not fit the registers; even and odd groups have sums of their own. */
 static inline __attribute__((always_inline)) void free_q8_tile(const int n_rows, const uint8_t *panel,
                                                                int32_t n_columns, const struct Activation *x,
                                                                int32_t first, float *out, size_t out_stride)
 {
     const int n_groups = n_columns / GROUP, x_groups = x->stride / GROUP;
-    const uint8_t *line = panel + (size_t)n_groups * 32;
-    f32x16 sums[4][2] = { 0 };
+    const uint8_t *line = panel, *scales = panel;
+    f32x16 sums[MOST_ROWS][2] = { 0 };
     for (int g = 0; g < n_groups; g++) {
-        __m512i dots[4][2];
+        __m512i dots[MOST_ROWS][2];
+        scales += LANES * sizeof(uint16_t);
+        if (g % 2 == 0)
+            scales = line, line += LINE_BYTES;
         for (int r = 0; r < n_rows; r++) {
             dots[r][0] = _mm512_set1_epi32(x->minus_sums[(first + r) * x_groups + g] * 128);
             dots[r][1] = _mm512_setzero_si512();
@@ -69,7 +72,7 @@ static inline __attribute__((always_inline)) void free_q8_tile(const int n_rows,
                 dots[r][c / 4 & 1] = _mm512_dpbusd_epi32(dots[r][c / 4 & 1], weights, _mm512_set1_epi32(four));
             }
         }
-        f32x16 scale = vec_load_f16((const uint16_t *)panel + g * LANES);
+        f32x16 scale = vec_load_f16((const uint16_t *)scales);
         for (int r = 0; r < n_rows; r++)
             sums[r][g & 1] = vec_fma(_mm512_cvtepi32_ps(_mm512_add_epi32(dots[r][0], dots[r][1])),
                                      vec_mul(scale, vec_set(x->scales[(first + r) * x_groups + g])), sums[r][g & 1]);
@@ -83,10 +86,10 @@ static void free_q8(const uint8_t *panels, size_t stride_bytes, int32_t n_panels
 {
     (void)first_row;
     for (int32_t p = 0; p < n_panels; p++)
-        for (int r = 0; r < n_rows; r += 4)
-            if (n_rows == 1)
-                free_q8_tile(1, panels + (size_t)p * stride_bytes, n_columns, x, r, out + p * LANES, out_stride);
-            else
+        if (n_rows == 1)
+            free_q8_tile(1, panels + (size_t)p * stride_bytes, n_columns, x, 0, out + p * LANES, out_stride);
+        else
+            for (int r = 0; r < n_rows; r += 4)
                 free_q8_tile(4, panels + (size_t)p * stride_bytes, n_columns, x, r,
                              out + (size_t)r * out_stride + p * LANES, out_stride);
 }

@@ -52,7 +52,8 @@ static uint8_t *make_panels(void)
 static void measure(matmul_fn *multiply, size_t stride, const uint8_t *panels, const struct Activation *x,
                     int32_t n_rows, float *out)
 {
-    const int32_t n_near = (int32_t)(NEAR_BYTES / stride) / 4 * 4, n_all = (int32_t)(N_BYTES / stride) / 4 * 4;
+    const int32_t n_near = stride > NEAR_BYTES / 4 ? 4 : (int32_t)(NEAR_BYTES / stride) / 4 * 4,
+                  n_all = (int32_t)(N_BYTES / stride) / 4 * 4;
     double near = 1e9, all[TURNS];
     for (int turn = 0; turn < 400; turn++) {
         double begun = seconds();

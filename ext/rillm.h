@@ -51,6 +51,7 @@ enum FormatId {
     FORMAT_Q6K,
     FORMAT_Q8K,
     FORMAT_Q4K16,
+    FORMAT_Q4_64,
     N_FORMATS
 };
 enum ScaleType {
@@ -73,17 +74,17 @@ struct Format {
 extern const struct Format formats[N_FORMATS];
 
 /* A panel is 16 rows, one stream of memory in lines of 64 bytes. Floats are 1 column a line of f32 or 2 of f16. Codes are
-   stretches of 64 columns, of 32 where there are minima, of SUPER where scales have two levels: the scales of a stretch,
-   padded to a line, then its values in lines of 4 columns of 8 bits or 8 of 4 bits (low nibbles columns 0-3).
+   stretches of two groups, of one where there are minima, of SUPER where scales have two levels: the scales of a stretch,
+   padded to a line, then its values in lines of 4 columns of 8 bits or 8 of 4 bits (low nibbles columns 0-3). The last
+   stretch has all of its scales, but values only up to the last 32 columns or the last group.
    Scales: f16 [groups of the stretch, 16], minima behind them. Two-level: f16 scales [16] and minima [16], then bytes of
    scales and of minima, [groups of the stretch, 16] each.
    5 or 6 bits: 32 columns are 4 lines of nibbles, then 1 or 2 lines of upper bits, those of columns
    0-3 lowest in a row's four bytes, those of 4-7 next, and so on. */
-struct PanelPlace {
-    size_t scales, minima, sub_scales, sub_minima, lines;
-}; /* of 16 rows: bytes from the panel's start */
-struct PanelPlace format_place(const struct Format *format,
-                               int32_t column); /* of its group; lines: of its 32 columns */
+
+/* Where the group of a column of codes lies, for 16 rows: bytes from the panel's start; lines are those of 32 columns. */
+struct PanelPlace { size_t scales, minima, sub_scales, sub_minima, lines; };
+struct PanelPlace format_place(const struct Format *format, int32_t column);
 int32_t format_stretch_columns(const struct Format *format);
 size_t format_scale_bytes(const struct Format *format);    /* before the values of a stretch */
 int32_t format_scale_columns(const struct Format *format); /* that share a 16-bit scale: SUPER or the group */
@@ -138,6 +139,7 @@ struct Activation {       /* n rows of vectors as a matrix reads them */
     int32_t stride;       /* a multiple of 64; columns past the vector are zeros */
 };
 
+/* For 1 to TILE_ROWS rows; of one panel the stride does not matter. */
 typedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_panels, int32_t n_columns,
                        const struct Activation *x, int32_t first_row, int32_t n_rows,
                        float *out /* [n_rows, out_stride], n_panels · 16 written */, size_t out_stride);

@@ -8,7 +8,7 @@ from rillm.engine._engine import Cache, available_isas
 from weights import load_case
 
 ISAS = available_isas()
-WEIGHTS = ["f32", "f16", "bf16", "q8", "q4"]
+WEIGHTS = ["f32", "f16", "bf16", "q8", "q4", "q4_64"]
 CASES = ["base", "biases", "head_dim_24", "odd_sizes", "vocab_negative"]
 N = 80
 

@@ -250,10 +250,13 @@ def test_packing_is_what_its_number_stands_for():
     """Where packing gives other bytes on purpose, raise packed.PACKING with this checksum."""
     digest, rows = hashlib.sha256(), whole_rows(21)
     for kind in SOURCE_KINDS:
-        bits = random_integers(kind, 21 * 512).view(np.uint8)[: 21 * row_bytes(kind, 512)] & 0x3B
-        for format in dict.fromkeys((NATIVE[kind], "f32", "bf16", "q8", "q4", "q4m")):
-            stride = panel_bytes(format, 512)
-            weights = Weights(2 * stride)
-            assert weights.pack(format, kind, bits, rows, 512, 0, stride), (kind, format)
-            digest.update(weights.bytes(0, 2 * stride).tobytes())
-    assert (packed.PACKING, digest.hexdigest()[:16]) == (2, "d07b83d831314d32")
+        bits = random_integers(kind, 21 * 512).view(np.uint8) & 0x3B
+        for format in dict.fromkeys((NATIVE[kind], "f32", "bf16", "q8", "q4", "q4m", "q4_64")):
+            for n in (512, 96, 33):  # whole stretches, half of one, and half a line
+                if not (n_bytes := row_bytes(kind, n)):
+                    continue
+                stride = panel_bytes(format, n)
+                weights, source = Weights(2 * stride), bits[: 21 * n_bytes]
+                assert weights.pack(format, kind, source, rows, n, 0, stride), (kind, format)
+                digest.update(weights.bytes(0, 2 * stride).tobytes())
+    assert (packed.PACKING, digest.hexdigest()[:16]) == (2, "09ac59ef7ed7e8ac")

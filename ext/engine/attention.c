@@ -180,7 +180,8 @@ void stage_attend(struct Worker worker, int32_t l)
     const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->step.n_workers;
     const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
     if (step->n_rows <= TILE_ROWS) {
-        int32_t n[TILE_ROWS], start[TILE_ROWS], most = 0, n_tasks = 0, task = 0; /* blocks; partials before a row's */
+        int32_t n[TILE_ROWS], start[TILE_ROWS]; /* blocks of a row; its first partial */
+        int32_t most = 0, n_tasks = 0, task = 0;
         for (int32_t r = 0; r < step->n_rows; r++) {
             n[r] = n_blocks(worker, l, r);
             start[r] = n_tasks;

@@ -23,7 +23,7 @@ struct Buffers {
     float *hidden;            /* [n_rows, hidden_stride]: silu(gate) · up */
     float *attended;          /* [n_rows, attended_stride] */
     float *cosines, *sines;   /* [2, n_rows, n_ropes, rope_stride]: as queries */
-    float *partials;          /* [n_tasks, group, LANES + head_width]: a task is (row, kv head, block) */
+    float *partials;          /* [n_tasks, group, LANES + head_width], in order of row, kv head, block */
     float *accumulators;      /* [n_threads, 2, group, LANES + head_width] */
     struct Activation shared; /* [n_rows]: what a matrix reads, dealt out over the workers */
     struct Activation *own;   /* [n_threads] of [TILE_ROWS]: the same, each worker for itself */

@@ -8,8 +8,8 @@
 
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
 
-/* Asks for the start of a worker's panels while it prepares what they meet: a stage would else begin with memory idle, and
-   kernels ask for what lies further on. */
+/* Asks for the start of a worker's panels while it prepares what they meet: a stage would else begin with memory idle.
+   What lies further on the kernels ask for. */
 static void foresee(struct Worker worker, const struct Matrix *matrix)
 {
     int32_t first, last, start = 0, s = 0;

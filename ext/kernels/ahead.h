@@ -1,6 +1,6 @@
 /* How far ahead of itself a kernel asks for memory. The hardware's own prefetchers stop at every page, and a processor
    sees no further than some hundred instructions: few lines, where several rows or the unpacking of codes take many for
-   each. One row of bytes with AVX-512 takes so few that it does better without. */
+   each. One row of bytes with AVX-512 takes so few that it does as well without. */
 #ifndef RILLM_AHEAD_H
 #define RILLM_AHEAD_H
 

@@ -88,6 +88,7 @@ static inline matmul_fn *kernels_matmul(const struct Kernels *kernels, enum Form
     case FORMAT_Q6K: return kernels->matmul_q6k;
     case FORMAT_Q8K: return kernels->matmul_q8k;
     case FORMAT_Q4K16: return kernels->matmul_q4k16;
+    case FORMAT_Q4_64: return kernels->matmul_q4_64;
     default: return NULL;
     }
 }

@@ -6,7 +6,7 @@
 
 typedef struct { __m256 low, high; } f32x16;
 enum { SCORE_TILES = 2 };
-enum { FLOAT_SUMS = 4 };   /* of float matrices, side by side: 4 hide the latency of one, 8 that of two a cycle */
+enum { FLOAT_SUMS = 4 }; /* of float matrices, side by side, two registers each */
 
 #define BOTH(expression_low, expression_high) (f32x16){ (expression_low), (expression_high) }
 static inline f32x16 vec_set(float x) { return BOTH(_mm256_set1_ps(x), _mm256_set1_ps(x)); }

@@ -6,7 +6,7 @@
 
 typedef __m512 f32x16;
 enum { SCORE_TILES = 4 }; /* of keys at once: their sums and those of 4 heads fit the registers */
-enum { FLOAT_SUMS = 8 };   /* of float matrices, side by side: 4 hide the latency of one, 8 that of two a cycle */
+enum { FLOAT_SUMS = 8 }; /* of float matrices, side by side: 4 would hide the latency of one fma a cycle, 8 hide that of two */
 
 static inline f32x16 vec_set(float x) { return _mm512_set1_ps(x); }
 static inline f32x16 vec_load(const float *p) { return _mm512_loadu_ps(p); }

@@ -4,7 +4,7 @@
 
 typedef struct { float lane[LANES]; } f32x16;
 enum { SCORE_TILES = 1 };
-enum { FLOAT_SUMS = 4 };   /* of float matrices, side by side: 4 hide the latency of one, 8 that of two a cycle */
+enum { FLOAT_SUMS = 4 }; /* of float matrices, side by side */
 
 #define FOR_LANES for (int i = 0; i < LANES; i++)
 static inline f32x16 vec_set(float x) { f32x16 r; FOR_LANES r.lane[i] = x; return r; }

@@ -11,15 +11,19 @@ struct Block {
     uint8_t q[SUPER];                                        /* as stored: int8 for 8 bits, else 0 .. 2^bits − 1 */
 };
 
+enum { GROUP_AT_MOST = 64 };
+
 /* A group of 16 rows as codes: of word i and row r, a byte each, columns 4i .. 4i + 3. */
-struct Words { uint32_t word[GROUP / 4][LANES]; };
+struct Words { uint32_t word[GROUP_AT_MOST / 4][LANES]; };
 
 /* A group of 16 rows of floats, x[column][row]; columns from n_columns on are not read. */
 struct FloatGroup {
-    float x[GROUP][LANES];
+    float x[GROUP_AT_MOST][LANES];
     int n_columns;
 };
-/* Encodes floats as q8, q4 or q4m, each row on its own; false when a value is not finite, a scale does not fit f16, or
+/* Whether floats can be made of a format: the others only hold what is coded already. */
+bool is_made_of_floats(const struct Format *format);
+/* Encodes floats in one, each row on its own; false when a value is not finite, a scale does not fit f16, or
    the format is another. */
 bool quantize_group(const struct Format *format, const struct FloatGroup *group, uint16_t *scales /* [16] */,
                     uint16_t *minima /* [16] */, struct Words *words);

@@ -24,7 +24,7 @@ int32_t format_columns(const struct Format *format, int32_t n_columns)
 
 int32_t format_stretch_columns(const struct Format *format)
 {
-    return is_two_level(format) ? SUPER : format->minimum ? GROUP : 2 * GROUP;
+    return is_two_level(format) ? SUPER : format->minimum ? format->group : 2 * format->group;
 }
 
 /* Before the bytes of two-level scales: the f16 of a stretch. */

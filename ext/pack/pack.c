@@ -8,14 +8,14 @@
 /* Where the rows of a panel start in the source; NULL: a row of zeros. */
 struct Rows { const uint8_t *start[LANES]; };
 
-/* A group of 16 rows into its lines; code_at finds the codes again. */
-static void words_to_lines(int bits, const struct Words *words, uint8_t *lines)
+/* 32 columns of 16 rows, from word `first` on, into their lines; code_at finds the codes again. */
+static void words_to_lines(int bits, const struct Words *words, int first, uint8_t *lines)
 {
     const uint32_t nibble = 0x0f0f0f0f;
-    const uint32_t (*word)[LANES] = words->word;
+    const uint32_t (*word)[LANES] = words->word + first;
     uint32_t line[LANES];
     if (bits == 8) {
-        memcpy(lines, word, sizeof words->word);
+        memcpy(lines, word, GROUP / 4 * sizeof *word);
         return;
     }
     for (int i = 0; i < GROUP / 4; i += 2, lines += LINE_BYTES) {
@@ -68,7 +68,7 @@ static void blocks_to_panel(const struct Format *format, const struct Block *blo
     for (int g = 0; g < n_columns / GROUP; g++, lines += format->bits * LINE_BYTES) {
         struct Words words;
         group_of_blocks(blocks, g, &words);
-        words_to_lines(format->bits, &words, lines);
+        words_to_lines(format->bits, &words, 0, lines);
     }
 }
 
@@ -94,7 +94,7 @@ static bool pack_codes(const struct PackJob *job, struct Rows rows, uint8_t *pan
 /* Columns from start on of each row, [16, SUPER], turned to a group's [column][row]. */
 static void group_of_floats(const float (*floats)[SUPER], int start, int n_columns, struct FloatGroup *group)
 {
-    group->n_columns = n_columns < GROUP ? n_columns : GROUP;
+    group->n_columns = n_columns;
     for (int c = 0; c < group->n_columns; c++)
         FOR_ROWS group->x[c][r] = floats[r][start + c];
 }
@@ -112,20 +112,21 @@ static bool quantize_to_panel(const struct Format *format, const struct FloatGro
         if (rows->start[r])
             continue;
         scales[r] = minima[r] = 0;
-        for (int i = 0; i < GROUP / 4; i++)
+        for (int i = 0; i < format->group / 4; i++)
             words.word[i][r] = 0;
     }
     memcpy(panel + at.scales, scales, sizeof scales);
     if (format->minimum)
         memcpy(panel + at.minima, minima, sizeof minima);
-    words_to_lines(format->bits, &words, panel + at.lines);
+    for (int c = 0; c < format->group; c += GROUP)
+        words_to_lines(format->bits, &words, c / 4, panel + at.lines + c / GROUP * format->bits * LINE_BYTES);
     return true;
 }
 
-/* Floats and q8, q4, q4m are made of any source; other formats only of the blocks that they hold. */
+/* Some formats are made of any source, the others only of the blocks that they hold. */
 static bool is_made_of(const struct Format *format, enum SourceKind kind)
 {
-    return format->id <= FORMAT_Q4M || source_format(kind) == format;
+    return is_made_of_floats(format) || source_format(kind) == format;
 }
 
 /* The columns of a group as halves; false if one became infinite. */
@@ -166,6 +167,7 @@ static bool pack_floats(const struct PackJob *job, struct Rows rows, uint8_t *pa
 {
     float floats[LANES][SUPER] = { 0 };
     struct FloatGroup group;
+    const int columns = job->format->group ? job->format->group : GROUP;
     bool fits = true;
     for (int32_t start = 0; start < job->n_columns && fits; start += SUPER) {
         int n = job->n_columns - start < SUPER ? job->n_columns - start : SUPER;
@@ -174,8 +176,8 @@ static bool pack_floats(const struct PackJob *job, struct Rows rows, uint8_t *pa
             source_to_f32(job->kind, rows.start[r], n, floats[r]);
             rows.start[r] += source_row_bytes(job->kind, n);
         }
-        for (int c = 0; c < n && fits; c += GROUP) {
-            group_of_floats(floats, c, n - c, &group);
+        for (int c = 0; c < n && fits; c += columns) {
+            group_of_floats(floats, c, n - c < columns ? n - c : columns, &group);
             fits = job->format->group ? quantize_to_panel(job->format, &group, &rows, start + c, panel)
                                       : floats_to_panel(job->format, &group, start + c, panel);
         }

@@ -134,12 +134,13 @@ static bool find_ends(const struct FloatGroup *group, float *low, float *high)
     return sum == 0.0f;
 }
 
-static void encode(const struct Fit *fit, const struct FloatGroup *group, struct Range range, struct Words *words)
+static void encode(const struct Fit *fit, const struct FloatGroup *group, int n_columns, struct Range range,
+                   struct Words *words)
 {
     float divisor[LANES];
     FOR_ROWS divisor[r] = divisor_of(fit->scale[r]);
     memset(words, 0, sizeof *words);
-    for (int c = 0; c < GROUP; c++) {
+    for (int c = 0; c < n_columns; c++) {
         const float *x = c < group->n_columns ? group->x[c] : fit->minimum;
         uint32_t *word = words->word[c / 4];
         const int shift = c % 4 * 8;
@@ -150,6 +151,8 @@ static void encode(const struct Fit *fit, const struct FloatGroup *group, struct
         }
     }
 }
+
+bool is_made_of_floats(const struct Format *format) { return format->id <= FORMAT_Q4M || format->id == FORMAT_Q4_64; }
 
 bool quantize_group(const struct Format *format, const struct FloatGroup *group, uint16_t *scales, uint16_t *minima,
                     struct Words *words)
@@ -170,6 +173,7 @@ bool quantize_group(const struct Format *format, const struct FloatGroup *group,
         fit_q4(&fit, group, extreme, range);
         break;
     case FORMAT_Q4M:
+    case FORMAT_Q4_64:
         range = (struct Range){ 0.0f, 15.0f, 0 };
         fit_q4m(&fit, group, low, high, range);
         break;
@@ -184,6 +188,6 @@ bool quantize_group(const struct Format *format, const struct FloatGroup *group,
     }
     if (not_finite != 0.0f)
         return false;
-    encode(&fit, group, range, words);
+    encode(&fit, group, format->group, range, words);
     return true;
 }

@@ -95,7 +95,8 @@ class Model:
             A folder or .gguf file; ``smollm2-135m``; ``owner/name``; ``owner/name:file.gguf``;
             ``owner/name:Q4_K_M``.
         weights : str
-            "auto" (a quantized file's own formats, else q8), "f32", "bf16", "f16", "q8", "q4".
+            "auto" (a quantized file's own formats, else q8), "f32", "bf16", "f16", "q8", "q4",
+            "q4_64" (groups of 64 columns, not 32: a tenth smaller, less exact).
         kv : str
             Of the cache: "auto" (f32 with f32 weights, else f16), "f32", "f16", "q8".
         threads : int, optional

@@ -36,7 +36,7 @@ def model_options(command: Callable) -> Callable:
             default="auto",
             show_default=True,
             metavar="FORMAT",
-            help="Format of the weights in memory: auto, f32, bf16, f16, q8 or q4.",
+            help="Format of the weights in memory: auto, f32, bf16, f16, q8, q4 or q4_64.",
         ),
     ):
         command = option(command)

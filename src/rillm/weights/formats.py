@@ -22,7 +22,7 @@ NATIVE = {
     "MXFP4": "q5b",
 }
 ALIASES = {"int8": "q8", "int4": "q4"}
-CHOICES = ("auto", "f32", "bf16", "f16", "q8", "q4")
+CHOICES = ("auto", "f32", "bf16", "f16", "q8", "q4", "q4_64")
 
 
 def canonical(weights: str) -> str:
@@ -43,9 +43,10 @@ def choose(weights: str, tensor: Tensor, slot: str, quantized_file: bool) -> str
 
     auto keeps what a quantized file holds and makes int8 of a float one. "q4" is four bits with
     scale and minimum for the body; embedding and head, where a bit costs most, stay at eight.
+    "q4_64" is that with groups of 64 columns in the body instead of 32.
     """
     if weights == "auto":
         return NATIVE[tensor.kind] if quantized_file else "q8"
-    if weights == "q4":
-        return "q8" if slot in ("embedding", "head") else "q4m"
+    if weights in ("q4", "q4_64"):
+        return "q8" if slot in ("embedding", "head") else "q4m" if weights == "q4" else "q4_64"
     return weights
