@@ -85,7 +85,7 @@ extern const struct Format formats[N_FORMATS];
 /* Where the group of a column of codes lies, for 16 rows: bytes from the panel's start; lines are those of 32 columns. */
 struct PanelPlace { size_t scales, minima, sub_scales, sub_minima, lines; };
 struct PanelPlace format_place(const struct Format *format, int32_t column);
-int32_t format_stretch_columns(const struct Format *format);
+int32_t format_stretch_columns(const struct Format *format); /* 0 of floats, which have no stretches */
 size_t format_scale_bytes(const struct Format *format);    /* before the values of a stretch */
 int32_t format_scale_columns(const struct Format *format); /* that share a 16-bit scale: SUPER or the group */
 int32_t format_columns(const struct Format *format, int32_t n_columns); /* padded to whole lines or groups */

@@ -63,5 +63,6 @@ struct PanelPlace format_place(const struct Format *format, int32_t column)
 size_t format_panel_bytes(const struct Format *format, int32_t n_columns)
 {
     const int32_t columns = format_columns(format, n_columns), stretch = format_stretch_columns(format);
-    return (size_t)((columns + stretch - 1) / stretch) * format_scale_bytes(format) + value_bytes(format, columns);
+    const size_t n_stretches = format->group ? (size_t)((columns + stretch - 1) / stretch) : 0;
+    return n_stretches * format_scale_bytes(format) + value_bytes(format, columns);
 }
