@@ -155,7 +155,8 @@ class LlamaBench(WholeAnswers):
 
     def seconds(self, work, depth, n_tokens):
         prefills = work == "prefill"
-        asked = {"-p": 512 if prefills else 0, "-n": 0 if prefills else 8 * n_tokens, "-d": depth}
+        asked = {"-p": 512 if prefills else 0, "-n": 0 if prefills else 8 * n_tokens}
+        asked["-d"] = depth if work == "depth" else 0
         options = [str(part) for pair in asked.items() for part in pair]
         found = subprocess.run(self.command + options, capture_output=True, text=True, check=True)
         return 1 / json.loads(found.stdout)[0]["avg_ts"]

@@ -166,7 +166,7 @@ def show(row) -> None:
     share = f"{row['roof_share']:.0%}" if row["roof_share"] else ""
     ratio = f"{row['ratio_to_llama_cpp']:.2f}x" if row["ratio_to_llama_cpp"] else ""
     print(
-        f"{row['work']:<24}{row['engine']:<11}{row['median']:8.1f} tok/s  {ratio:>6} {share:>5}"
+        f"{row['work']:<24} {row['engine']:<11}{row['median']:8.1f} tok/s  {ratio:>6} {share:>5}"
         f"  roof {row['roof'][0]:.0f}/{row['roof'][1]:.0f} GB/s  {row['flags']}",
         file=sys.stderr if not os.isatty(1) else sys.stdout,
         flush=True,
