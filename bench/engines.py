@@ -12,7 +12,28 @@ import rillm
 KV_TYPES = {"f32": 0, "f16": 1, "q8": 8}  # of ggml
 
 
-class Rillm:
+class Stepwise:
+    """An engine that is timed call by call: fill, step, verify."""
+
+    works = None  # all
+
+    def prepare(self, work: str, depth: int) -> None:
+        if work != "prefill":
+            self.fill([1 + i % 1000 for i in range(max(depth, 8))])
+
+    def turn(self, work: str, depth: int, n_tokens: int) -> list[float]:
+        """Seconds a token, of each call of a turn."""
+        if work == "prefill":
+            return [self.fill([1 + i % 1000 for i in range(512)]) / 512]
+        if work.startswith("rows"):
+            ids = [1 + i for i in range(int(work.removeprefix("rows")))]
+            self.verify(ids)
+            return [self.verify(ids) / len(ids) for _ in range(n_tokens)]
+        self.step(1)  # its own weights into what caches there are
+        return [self.step(1 + i) for i in range(n_tokens)]
+
+
+class Rillm(Stepwise):
     name = "rillm"
 
     def __init__(self, path, *, threads, kv, context, **_):
@@ -67,7 +88,7 @@ def silence(llama_cpp):
     return callback
 
 
-class LlamaCpp:
+class LlamaCpp(Stepwise):
     name = "llama.cpp"
 
     def __init__(self, path, *, threads, kv, context, flash_attention=True, repack=True, **_):
@@ -133,11 +154,8 @@ class LlamaCpp:
 class WholeAnswers:
     """An engine that answers as a whole: it tells its rates of prefill and decoding itself."""
 
-    works = ("decode", "depth", "prefill")
-
-    def seconds(self, work: str, depth: int, n_tokens: int) -> float:
-        """Seconds a token."""
-        raise NotImplementedError
+    def prepare(self, work, depth):
+        pass
 
     def close(self):
         pass
@@ -146,6 +164,8 @@ class WholeAnswers:
 class LlamaBench(WholeAnswers):
     """Any binary that takes llama-bench's options and prints its JSON, a process a turn."""
 
+    works = ("decode", "depth", "prefill")
+
     def __init__(self, path, *, binary, threads, kv, **_):
         self.name = Path(binary).stem
         kv = "f16" if kv == "auto" else {"q8": "q8_0"}.get(kv, kv)
@@ -153,13 +173,13 @@ class LlamaBench(WholeAnswers):
         self.command = [str(binary), "-m", str(path), "-t", str(threads), "-r", "1", "-fa", "1"]
         self.command += ["-ctk", kv, "-ctv", kv, "-o", "json"]
 
-    def seconds(self, work, depth, n_tokens):
+    def turn(self, work, depth, n_tokens):
         prefills = work == "prefill"
         asked = {"-p": 512 if prefills else 0, "-n": 0 if prefills else 8 * n_tokens}
         asked["-d"] = depth if work == "depth" else 0
         options = [str(part) for pair in asked.items() for part in pair]
         found = subprocess.run(self.command + options, capture_output=True, text=True, check=True)
-        return 1 / json.loads(found.stdout)[0]["avg_ts"]
+        return [1 / json.loads(found.stdout)[0]["avg_ts"]]
 
 
 class MistralRs(WholeAnswers):
@@ -180,12 +200,12 @@ class MistralRs(WholeAnswers):
         request = self.request(model="default", prompt=prompt, max_tokens=n_tokens, temperature=0.0)
         return self.runner.send_completion_request(request)
 
-    def seconds(self, work, depth, n_tokens):
+    def turn(self, work, depth, n_tokens):
         self.n_asked += 1  # never a beginning that it keeps
         prompt = f"{self.n_asked}" + " and one" * (256 if work == "prefill" else 4)
         usage = self.ask(prompt, 1 if work == "prefill" else 8 * n_tokens).usage
         rate = usage.avg_prompt_tok_per_sec if work == "prefill" else usage.avg_compl_tok_per_sec
-        return 1 / rate
+        return [1 / rate]
 
 
 ENGINES = {engine.name: engine for engine in (Rillm, LlamaCpp)}

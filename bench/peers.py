@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from engines import ENGINES, LlamaBench, LlamaCpp, MistralRs, Rillm, WholeAnswers
+from engines import ENGINES, LlamaBench, LlamaCpp, MistralRs, Rillm
 from shapes import SHAPES, write
 
 import rillm
@@ -53,25 +53,12 @@ def best_llama_cpp(path, may_repack, **options):
 def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
     """One work on all engines, a few tokens each in turn; seconds are medians over all turns."""
     seconds = {engine.name: [] for engine in engines}
-    if work != "prefill":
-        for engine in engines:
-            if not isinstance(engine, WholeAnswers):
-                engine.fill([1 + i % 1000 for i in range(max(depth, 8))])
+    for engine in engines:
+        engine.prepare(work, depth)
     before = roof.measure()
     for _ in range(rounds):
         for engine in engines:
-            if isinstance(engine, WholeAnswers):
-                seconds[engine.name].append(engine.seconds(work, depth, n_tokens))
-            elif work == "prefill":
-                seconds[engine.name].append(engine.fill([1 + i % 1000 for i in range(512)]) / 512)
-            elif work.startswith("rows"):
-                n = int(work.removeprefix("rows"))
-                ids = [1 + i for i in range(n)]
-                engine.verify(ids)
-                seconds[engine.name] += [engine.verify(ids) / n for _ in range(n_tokens)]
-            else:
-                engine.step(1)  # its own weights into what caches there are
-                seconds[engine.name] += [engine.step(1 + i) for i in range(n_tokens)]
+            seconds[engine.name] += engine.turn(work, depth, n_tokens)
     after = roof.measure()
     ours = next(engine for engine in engines if engine.name == "rillm")
     n_bytes = ours.bytes_per_token + ours.kv_bytes_per_position * depth
@@ -145,7 +132,7 @@ def main() -> None:
         for work in options.works.split(","):
             depth = options.depth if work == "depth" else 8
             rounds = max(options.rounds // 4, 2) if work == "prefill" else options.rounds
-            able = [e for e in engines if not isinstance(e, WholeAnswers) or work in e.works]
+            able = [e for e in engines if not e.works or work in e.works]
             for row in run(able, roof, work, depth, rounds, options.tokens):
                 name = f"{model} {work}" + (f" {depth}" if work == "depth" else "")
                 rows.append({"work": name, **row, "threads": threads, "isa": choose_isa()})

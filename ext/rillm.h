@@ -82,13 +82,14 @@ extern const struct Format formats[N_FORMATS];
    5 or 6 bits: 32 columns are 4 lines of nibbles, then 1 or 2 lines of upper bits, those of columns
    0-3 lowest in a row's four bytes, those of 4-7 next, and so on. */
 
-/* Where the group of a column of codes lies, for 16 rows: bytes from the panel's start; lines are those of 32 columns. */
+/* Where the group of a column of codes, not floats, lies, for 16 rows: bytes from the panel's start; lines are those of 32 columns. */
 struct PanelPlace { size_t scales, minima, sub_scales, sub_minima, lines; };
 struct PanelPlace format_place(const struct Format *format, int32_t column);
-int32_t format_stretch_columns(const struct Format *format); /* 0 of floats, which have no stretches */
+int32_t format_stretch_columns(const struct Format *format); /* of floats: those of a line */
 size_t format_scale_bytes(const struct Format *format);    /* before the values of a stretch */
 int32_t format_scale_columns(const struct Format *format); /* that share a 16-bit scale: SUPER or the group */
 int32_t format_columns(const struct Format *format, int32_t n_columns); /* padded to whole lines or groups */
+bool format_takes_floats(const struct Format *format); /* the others only blocks of a file that they hold exactly */
 size_t format_panel_bytes(const struct Format *format, int32_t n_columns);
 
 /* A source is a tensor as a file holds it: row-major, each row whole blocks. */

@@ -21,10 +21,8 @@ struct FloatGroup {
     float x[GROUP_AT_MOST][LANES];
     int n_columns;
 };
-/* Whether floats can be made of a format: the others only hold what is coded already. */
-bool is_made_of_floats(const struct Format *format);
-/* Encodes floats in one, each row on its own; false when a value is not finite, a scale does not fit f16, or
-   the format is another. */
+/* Encodes floats in a format that takes them, each row on its own; false when a value is not finite, a scale does not
+   fit f16, or the format is another. */
 bool quantize_group(const struct Format *format, const struct FloatGroup *group, uint16_t *scales /* [16] */,
                     uint16_t *minima /* [16] */, struct Words *words);
 /* The format that holds a kind of block exactly, or NULL: it is floats. */

@@ -18,12 +18,14 @@ int32_t format_scale_columns(const struct Format *format) { return is_two_level(
 
 int32_t format_columns(const struct Format *format, int32_t n_columns)
 {
-    size_t whole = format->group ? (size_t)format_scale_columns(format) : (size_t)LINE_BYTES * 8 / LANES / format->bits;
-    return (int32_t)round_up((size_t)n_columns, whole);
+    const int32_t whole = format->group ? format_scale_columns(format) : format_stretch_columns(format);
+    return (int32_t)round_up((size_t)n_columns, (size_t)whole);
 }
 
 int32_t format_stretch_columns(const struct Format *format)
 {
+    if (!format->group)
+        return LINE_BYTES * 8 / LANES / format->bits;
     return is_two_level(format) ? SUPER : format->minimum ? format->group : 2 * format->group;
 }
 
@@ -63,6 +65,10 @@ struct PanelPlace format_place(const struct Format *format, int32_t column)
 size_t format_panel_bytes(const struct Format *format, int32_t n_columns)
 {
     const int32_t columns = format_columns(format, n_columns), stretch = format_stretch_columns(format);
-    const size_t n_stretches = format->group ? (size_t)((columns + stretch - 1) / stretch) : 0;
-    return n_stretches * format_scale_bytes(format) + value_bytes(format, columns);
+    return (size_t)((columns + stretch - 1) / stretch) * format_scale_bytes(format) + value_bytes(format, columns);
+}
+
+bool format_takes_floats(const struct Format *format)
+{
+    return !format->group || (format->scale == SCALE_F16 && (format->bits == 8 || format->bits == 4));
 }

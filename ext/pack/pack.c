@@ -126,7 +126,7 @@ static bool quantize_to_panel(const struct Format *format, const struct FloatGro
 /* Some formats are made of any source, the others only of the blocks that they hold. */
 static bool is_made_of(const struct Format *format, enum SourceKind kind)
 {
-    return is_made_of_floats(format) || source_format(kind) == format;
+    return format_takes_floats(format) || source_format(kind) == format;
 }
 
 /* The columns of a group as halves; false if one became infinite. */

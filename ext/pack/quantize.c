@@ -152,32 +152,24 @@ static void encode(const struct Fit *fit, const struct FloatGroup *group, int n_
     }
 }
 
-bool is_made_of_floats(const struct Format *format) { return format->id <= FORMAT_Q4M || format->id == FORMAT_Q4_64; }
-
 bool quantize_group(const struct Format *format, const struct FloatGroup *group, uint16_t *scales, uint16_t *minima,
                     struct Words *words)
 {
     struct Fit fit = { 0 };
     struct Range range;
     float low[LANES], high[LANES], extreme[LANES];
-    if (!find_ends(group, low, high))
+    if (!format->group || !format_takes_floats(format) || !find_ends(group, low, high))
         return false;
     FOR_ROWS extreme[r] = -low[r] > high[r] ? low[r] : high[r];
-    switch (format->id) {
-    case FORMAT_Q8:
+    if (format->bits == 8) {
         range = (struct Range){ -127.0f, 127.0f, 0 };
         FOR_ROWS fit.scale[r] = f32_of_f16(f16_of_f32((extreme[r] < 0.0f ? -extreme[r] : extreme[r]) / 127.0f));
-        break;
-    case FORMAT_Q4:
-        range = (struct Range){ -8.0f, 7.0f, 8 };
-        fit_q4(&fit, group, extreme, range);
-        break;
-    case FORMAT_Q4M:
-    case FORMAT_Q4_64:
+    } else if (format->minimum) {
         range = (struct Range){ 0.0f, 15.0f, 0 };
         fit_q4m(&fit, group, low, high, range);
-        break;
-    default: return false;
+    } else {
+        range = (struct Range){ -8.0f, 7.0f, 8 };
+        fit_q4(&fit, group, extreme, range);
     }
     float not_finite = 0.0f;
     FOR_ROWS

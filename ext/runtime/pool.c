@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "crowd.h"
 #include "park.h"
@@ -85,9 +86,10 @@ enum Status pool_create(struct Pool **created, int32_t n_threads)
     if (n_threads < 1 || n_threads > MAX_THREADS)
         return STATUS_BAD_ARGUMENT;
     pthread_once(&fork_once, watch_forks);
-    struct Pool *pool = calloc(1, sizeof *pool);
+    struct Pool *pool = aligned_alloc(_Alignof(struct Pool), sizeof *pool);   /* words have lines of their own */
     if (!pool)
         return STATUS_NO_MEMORY;
+    memset(pool, 0, sizeof *pool);
     pool->n_threads = n_threads;
     atomic_store(&pool->claimed, atomic_load(&fork_generation));
     reset(pool, atomic_load(&fork_generation));

@@ -66,7 +66,7 @@ static enum SourceKind random_source(struct Random *random, const struct Format 
     float amplitude = 1.0f;
     while (amplitude * amplitude * (float)n_columns > 6.0f)
         amplitude *= 0.5f;
-    enum SourceKind kind = format->id <= FORMAT_Q4M || format->id == FORMAT_Q4_64 ? SOURCE_F32 : SOURCE_Q5_0;
+    enum SourceKind kind = format_takes_floats(format) ? SOURCE_F32 : SOURCE_Q5_0;
     while (kind != SOURCE_F32 && block_kinds[kind].format != format->id)
         kind++;
     size_t row_bytes = source_row_bytes(kind, n_columns);
