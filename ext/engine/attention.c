@@ -73,24 +73,22 @@ static void finish_query(struct Worker worker, const struct Layer *layer, int32_
     scale_by_position(engine->plan, position, query, width);
 }
 
-void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
+static struct Deal tasks_of(struct Worker worker, int32_t n)
+{
+    return deal_tasks(n, worker.engine->pool, worker.engine->buffers.claims, worker.index);
+}
+
+/* Heads of q, then k, then v: queries are kept for attention, keys and values go into the cache. */
+static void finish_heads(struct Worker worker, int32_t l, struct Range heads)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
     const struct Layer *layer = &plan->layers[l];
-    const struct Buffers *buffers = &engine->buffers;
-    int32_t first, last, width = engine->head_width;
-    matrix_share(&layer->qkv, engine->head_panels, worker.index, engine->step.n_workers, &first, &last);
-    project(&layer->qkv, x, engine->step.n_rows, first, last, buffers->projected, (size_t)engine->projected_stride);
-    for (int32_t r = 0; r < engine->step.n_rows; r++)
-        clip(row_of(buffers->projected, r, engine->projected_stride) + first * LANES, (last - first) * LANES,
-             plan->qkv_clip);
-    if (layer->norms_whole_qk)
-        pool_barrier(engine->pool);
-    for (int32_t h = first / engine->head_panels; h < last / engine->head_panels; h++)
+    const int32_t width = engine->head_width;
+    for (int32_t h = heads.first; h < heads.last; h++)
         for (int32_t r = 0; r < engine->step.n_rows; r++) {
             const struct Row *row = &engine->step.rows[r];
-            const float *projected = row_of(buffers->projected, r, engine->projected_stride);
+            const float *projected = row_of(engine->buffers.projected, r, engine->projected_stride);
             if (h < plan->n_heads) {
                 int32_t nearer = cache_nearer_position(row->cache, row->position);
                 finish_query(worker, layer, r, r, h, nearer < 0 ? row->position : nearer);
@@ -107,6 +105,27 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
             store(is_key ? key : NULL, is_key ? NULL : projected + h * width, width, row->position % BLOCK_POSITIONS,
                   cache_block(row->cache, l, kv_head, row->position / BLOCK_POSITIONS));
         }
+}
+
+void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
+{
+    struct Engine *engine = worker.engine;
+    const struct Layer *layer = &engine->plan->layers[l];
+    const int32_t size = engine->head_panels, stride = engine->projected_stride;
+    struct Deal deal = panels_of(worker, &layer->qkv, size);
+    for (struct Range panels; deal_next(&deal, &panels);) {
+        project(&layer->qkv, x, engine->step.n_rows, panels, engine->buffers.projected, (size_t)stride);
+        for (int32_t r = 0; r < engine->step.n_rows; r++)
+            clip(row_of(engine->buffers.projected, r, stride) + panels.first * LANES,
+                 (panels.last - panels.first) * LANES, engine->plan->qkv_clip);
+        if (!layer->norms_whole_qk)
+            finish_heads(worker, l, (struct Range){ panels.first / size, panels.last / size });
+    }
+    if (!layer->norms_whole_qk)
+        return;
+    deal = tasks_of(worker, layer->qkv.n_panels / size);
+    for (struct Range heads; deal_next(&deal, &heads);)
+        finish_heads(worker, l, heads);
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------ */
@@ -177,41 +196,39 @@ void stage_attend(struct Worker worker, int32_t l)
 {
     struct Engine *engine = worker.engine;
     const struct Step *step = &engine->step;
-    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_threads = engine->step.n_workers;
+    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_rows = step->n_rows;
     const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
-    if (step->n_rows <= TILE_ROWS) {
+    if (n_rows <= TILE_ROWS) {
         int32_t n[TILE_ROWS], start[TILE_ROWS]; /* blocks of a row; its first partial */
-        int32_t most = 0, n_tasks = 0, task = 0;
-        for (int32_t r = 0; r < step->n_rows; r++) {
+        int32_t most = 0, n_tasks = 0;
+        for (int32_t r = 0; r < n_rows; r++) {
             n[r] = n_blocks(worker, l, r);
             start[r] = n_tasks;
             most = n[r] > most ? n[r] : most;
             n_tasks += n[r] * n_kv_heads;
         }
-        int32_t first = (int32_t)((int64_t)n_tasks * worker.index / n_threads);
-        int32_t last = (int32_t)((int64_t)n_tasks * (worker.index + 1) / n_threads);
-        for (int32_t h = 0; h < n_kv_heads; h++)
-            for (int32_t b = 0; b < most; b++)
-                for (int32_t r = 0; r < step->n_rows; r++) {
-                    if (b >= n[r])
-                        continue;
-                    if (task >= first && task < last)
-                        attend_block(worker, l, r, h, b, n[r],
-                                     engine->buffers.partials + (size_t)(start[r] + h * n[r] + b) * size);
-                    task++;
-                }
+        struct Deal deal = tasks_of(worker, n_kv_heads * most * n_rows);
+        for (struct Range tasks; deal_next(&deal, &tasks);)
+            for (int32_t task = tasks.first; task < tasks.last; task++) {
+                const int32_t h = task / n_rows / most, b = task / n_rows % most, r = task % n_rows;
+                if (b < n[r])
+                    attend_block(worker, l, r, h, b, n[r],
+                                 engine->buffers.partials + (size_t)(start[r] + h * n[r] + b) * size);
+            }
         return;
     }
     float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = sum + size;
-    for (int32_t task = worker.index; task < step->n_rows * n_kv_heads; task += n_threads) {
-        const int32_t h = task / step->n_rows, r = task % step->n_rows, n = n_blocks(worker, l, r);
-        attend_block(worker, l, r, h, 0, n, sum);
-        for (int32_t b = 1; b < n; b++) {
-            attend_block(worker, l, r, h, b, n, partials);
-            merge(worker, sum, partials);
+    struct Deal deal = tasks_of(worker, n_kv_heads * n_rows);
+    for (struct Range tasks; deal_next(&deal, &tasks);)
+        for (int32_t task = tasks.first; task < tasks.last; task++) {
+            const int32_t h = task / n_rows, r = task % n_rows, n = n_blocks(worker, l, r);
+            attend_block(worker, l, r, h, 0, n, sum);
+            for (int32_t b = 1; b < n; b++) {
+                attend_block(worker, l, r, h, b, n, partials);
+                merge(worker, sum, partials);
+            }
+            finish(worker, sum, h, row_of(engine->buffers.attended, r, engine->attended_stride));
         }
-        finish(worker, sum, h, row_of(engine->buffers.attended, r, engine->attended_stride));
-    }
 }
 
 static void fill_attended(struct Worker worker, int32_t row, const void *of_layer, float *values)

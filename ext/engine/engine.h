@@ -3,6 +3,7 @@
 #define RILLM_ENGINE_H
 
 #include "cache.h"
+#include "deal.h"
 #include "../kernels/kernels.h"
 #include "../runtime/pool.h"
 
@@ -24,6 +25,7 @@ struct Buffers {
     float *attended;          /* [n_rows, attended_stride] */
     float *cosines, *sines;   /* [2, n_rows, n_ropes, rope_stride]: as queries */
     float *partials;          /* [n_tasks, group, LANES + head_width], in order of row, kv head, block */
+    struct Claim *claims;     /* [n_threads] */
     float *accumulators;      /* [n_threads, 2, group, LANES + head_width] */
     struct Activation shared; /* [n_rows]: what a matrix reads, dealt out over the workers */
     struct Activation *own;   /* [n_threads] of [TILE_ROWS]: the same, each worker for itself */
@@ -50,21 +52,19 @@ struct Worker {
 
 /* plan.c */
 void plan_bind(struct Plan *plan, const struct Kernels *kernels);
-void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares, int32_t *first,
-                  int32_t *last);
 enum Status buffers_reserve(struct Engine *engine, int32_t n_rows, int32_t n_tasks);
 
 /* stages.c, for attention.c */
-static inline int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 static inline float *row_of(float *base, int32_t row, int32_t stride) { return base + (size_t)row * (size_t)stride; }
 typedef void fill_fn(struct Worker worker, int32_t row, const void *argument, float *values);
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,
                                  const void *argument);
-void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, int32_t first, int32_t last,
-             float *out, size_t out_stride);
+void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, struct Range panels, float *out,
+             size_t out_stride);
+struct Deal panels_of(struct Worker worker, const struct Matrix *matrix, int32_t whole);
 void apply_norm(struct Worker worker, const struct Norm *norm, const float *x, int32_t width, int32_t n, float *out);
 
-/* forward.c, stages.c, attention.c: each stage leaves its results to be read after the next barrier */
+/* forward.c, stages.c, attention.c: a stage returns when all workers are done with it */
 void forward(struct Worker worker);
 void stage_embed(struct Worker worker);
 const struct Activation *stage_norm(struct Worker worker, const struct Norm *norm, const struct Matrix *reader);

@@ -18,7 +18,6 @@ static void note_time(struct Engine *engine, enum Stage stage)
 /* All workers are done with it. */
 static void end(struct Worker worker, enum Stage stage)
 {
-    pool_barrier(worker.engine->pool);
     if (worker.index == 0)
         note_time(worker.engine, stage);
 }
@@ -110,6 +109,7 @@ static enum Status take_step(struct Engine *engine, const struct Row *rows, int3
     engine->step.n_rows = n_rows;
     engine->step.n_workers = pool_workers(engine->pool);
     engine->step.logits = logits;
+    claims_reset(engine->buffers.claims, engine->step.n_workers, pool_phase(engine->pool));
     engine->stage_began = engine->clock ? now_nanoseconds() : 0;
     status = pool_run(engine->pool, forward_worker, engine);
     note_time(engine, STAGE_LOGITS);

@@ -1,4 +1,4 @@
-/* Before and between steps: kernels bound to segments, panels shared out by bytes, buffers sized. */
+/* Before and between steps: kernels bound to segments, buffers sized. */
 #include "engine.h"
 
 #include <stdlib.h>
@@ -29,32 +29,6 @@ void plan_bind(struct Plan *plan, const struct Kernels *kernels)
         bind_matrix(&layer->down, kernels);
         layer->up.reads_integers |= layer->gate.reads_integers;   /* they read one activation */
     }
-}
-
-/* The panel at which a share of the bytes ends, rounded to whole heads where granularity says so. */
-static int32_t panel_at(const struct Matrix *matrix, size_t n_bytes, int32_t granularity)
-{
-    int32_t panel = 0;
-    for (int32_t s = 0; s < matrix->n_segments; s++) {
-        const struct Segment *segment = &matrix->segments[s];
-        size_t segment_bytes = segment->panel_bytes * (size_t)segment->n_panels;
-        if (n_bytes < segment_bytes) {
-            panel += (int32_t)(n_bytes / segment->panel_bytes);
-            break;
-        }
-        n_bytes -= segment_bytes;
-        panel += segment->n_panels;
-    }
-    return (panel + granularity / 2) / granularity * granularity;
-}
-
-void matrix_share(const struct Matrix *matrix, int32_t granularity, int32_t index, int32_t n_shares, int32_t *first,
-                  int32_t *last)
-{
-    *first = panel_at(matrix, matrix->n_bytes * (size_t)index / (size_t)n_shares, granularity);
-    *last = index + 1 == n_shares
-        ? matrix->n_panels
-        : panel_at(matrix, matrix->n_bytes * (size_t)(index + 1) / (size_t)n_shares, granularity);
 }
 
 /* ---- buffers: one arena, carved twice: once to measure, once to place ---------------------------------- */
@@ -107,6 +81,7 @@ static size_t carve_buffers(struct Engine *engine, uint8_t *base, int32_t n_rows
         .cosines = carve_floats(&carver, 2 * n_rows, engine->plan->n_ropes * engine->rope_stride),
         .sines = carve_floats(&carver, 2 * n_rows, engine->plan->n_ropes * engine->rope_stride),
         .partials = carve_floats(&carver, n_tasks, partial),
+        .claims = carve(&carver, (size_t)engine->n_threads * sizeof(struct Claim)),
         .accumulators = carve_floats(&carver, engine->n_threads * 2, partial),
         .shared = carve_activation(&carver, n_rows > TILE_ROWS ? n_rows : 0, engine->activation_stride),
     };

@@ -6,14 +6,18 @@
 #include "../kernels/ahead.h"
 #include "../runtime/floats.h"
 
+struct Deal panels_of(struct Worker worker, const struct Matrix *matrix, int32_t whole)
+{
+    return deal_panels(matrix, whole, worker.engine->pool, worker.engine->buffers.claims, worker.index);
+}
+
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
 
 /* Asks for the start of a worker's panels while it prepares what they meet: a stage would else begin with memory idle.
    What lies further on the kernels ask for. */
 static void foresee(struct Worker worker, const struct Matrix *matrix)
 {
-    int32_t first, last, start = 0, s = 0;
-    matrix_share(matrix, 1, worker.index, worker.engine->step.n_workers, &first, &last);
+    int32_t first = deal_first(matrix, worker.engine->step.n_workers, worker.index), start = 0, s = 0;
     while (s + 1 < matrix->n_segments && first >= start + matrix->segments[s].n_panels)
         start += matrix->segments[s++].n_panels;
     const struct Segment *segment = &matrix->segments[s];
@@ -97,10 +101,11 @@ enum { PANELS_NEAR = 2 }; /* that many rows take in turn, while they are in the 
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* out[r][i] for the rows of panels first ≤ p < last. */
-void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, int32_t first, int32_t last,
-             float *out, size_t out_stride)
+/* out[r][i] for the rows of those panels. */
+void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, struct Range panels, float *out,
+             size_t out_stride)
 {
+    const int32_t first = panels.first, last = panels.last;
     int32_t start = 0;
     for (int32_t s = 0; s < matrix->n_segments; start += matrix->segments[s++].n_panels) {
         const struct Segment *segment = &matrix->segments[s];
@@ -161,60 +166,66 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
     struct Engine *engine = worker.engine;
     const struct Buffers *buffers = &engine->buffers;
     const float residual_scale = engine->plan->residual_scale;
-    int32_t first, last, width = round_up(engine->plan->dim, LANES);
-    matrix_share(matrix, 1, worker.index, engine->step.n_workers, &first, &last);
-    project(matrix, x, engine->step.n_rows, first, last, buffers->projected, (size_t)engine->projected_stride);
-    if (post_norm->kind != NORM_NONE) {
-        float *normed = row_of(buffers->normed, worker.index, engine->projected_stride);
-        pool_barrier(engine->pool);
+    const bool is_normed = post_norm->kind != NORM_NONE;
+    const int32_t width = round_up(engine->plan->dim, LANES), stride = engine->projected_stride;
+    struct Deal deal = panels_of(worker, matrix, 1);
+    for (struct Range panels; deal_next(&deal, &panels);) {
+        const int32_t first = panels.first * LANES, n = (panels.last - panels.first) * LANES;
+        project(matrix, x, engine->step.n_rows, panels, buffers->projected, (size_t)stride);
+        for (int32_t r = 0; !is_normed && r < engine->step.n_rows; r++) {
+            float *added = row_of(buffers->projected, r, stride) + first;
+            scale(added, n, residual_scale);
+            engine->kernels->add(row_of(buffers->x, r, engine->dim_stride) + first, added, n);
+        }
+    }
+    if (is_normed) {
+        float *normed = row_of(buffers->normed, worker.index, stride);
         for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->step.n_workers) {
-            apply_norm(worker, post_norm, row_of(buffers->projected, r, engine->projected_stride), width,
-                       engine->plan->dim, normed);
+            apply_norm(worker, post_norm, row_of(buffers->projected, r, stride), width, engine->plan->dim, normed);
             scale(normed, width, residual_scale);
             engine->kernels->add(row_of(buffers->x, r, engine->dim_stride), normed, width);
         }
-        return;
-    }
-    for (int32_t r = 0; r < engine->step.n_rows; r++) {
-        float *added = row_of(buffers->projected, r, engine->projected_stride) + first * LANES;
-        scale(added, (last - first) * LANES, residual_scale);
-        engine->kernels->add(row_of(buffers->x, r, engine->dim_stride) + first * LANES, added, (last - first) * LANES);
+        pool_barrier(engine->pool);
     }
 }
 
 void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct Activation *x)
 {
     struct Engine *engine = worker.engine;
-    int32_t first, last, n_rows = engine->step.n_rows;
+    const int32_t n_rows = engine->step.n_rows;
     const bool has_gate = layer->gate.n_panels > 0;
     struct GateUp tile[TILE_ROWS][2];
-    matrix_share(&layer->up, 1, worker.index, engine->step.n_workers, &first, &last);
-    for (int32_t panel = first; panel < last; panel += 2)
-        for (int32_t r = 0; r < n_rows; r += TILE_ROWS) {
-            const int32_t n = least(n_rows - r, TILE_ROWS), n_panels = least(last - panel, 2);
-            project_gate_up(layer, panel, n_panels, x, r, n, tile);
-            for (int32_t i = 0; i < n * n_panels; i++) {
-                const struct GateUp *both = &tile[i / n_panels][i % n_panels];
-                engine->plan->activate(has_gate ? both->gate : both->up, has_gate ? both->up : NULL, LANES,
-                                       layer->activation_parameters,
-                                       row_of(engine->buffers.hidden, r + i / n_panels, engine->hidden_stride)
-                                           + (panel + i % n_panels) * LANES);
+    struct Deal deal = panels_of(worker, &layer->up, 1);
+    for (struct Range panels; deal_next(&deal, &panels);)
+        for (int32_t panel = panels.first; panel < panels.last; panel += 2)
+            for (int32_t r = 0; r < n_rows; r += TILE_ROWS) {
+                const int32_t n = least(n_rows - r, TILE_ROWS), n_panels = least(panels.last - panel, 2);
+                project_gate_up(layer, panel, n_panels, x, r, n, tile);
+                for (int32_t i = 0; i < n * n_panels; i++) {
+                    const struct GateUp *both = &tile[i / n_panels][i % n_panels];
+                    engine->plan->activate(has_gate ? both->gate : both->up, has_gate ? both->up : NULL, LANES,
+                                           layer->activation_parameters,
+                                           row_of(engine->buffers.hidden, r + i / n_panels, engine->hidden_stride)
+                                               + (panel + i % n_panels) * LANES);
+                }
             }
-        }
 }
 
 void stage_logits(struct Worker worker, const struct Activation *x)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
-    int32_t first, last, stride = plan->head.n_panels * LANES;
-    matrix_share(&plan->head, 1, worker.index, engine->step.n_workers, &first, &last);
-    project(&plan->head, x, engine->step.n_wanted, first, last, engine->step.logits, (size_t)stride);
-    for (int32_t r = 0; r < engine->step.n_wanted; r++) {
-        float *logits = row_of(engine->step.logits, r, stride) + first * LANES;
-        scale(logits, (last - first) * LANES, plan->logit_scale);
-        if (plan->logit_softcap > 0.0f)
-            engine->kernels->softcap(logits, (last - first) * LANES, plan->logit_softcap);
+    const int32_t stride = plan->head.n_panels * LANES;
+    struct Deal deal = panels_of(worker, &plan->head, 1);
+    for (struct Range panels; deal_next(&deal, &panels);) {
+        const int32_t first = panels.first * LANES, n = (panels.last - panels.first) * LANES;
+        project(&plan->head, x, engine->step.n_wanted, panels, engine->step.logits, (size_t)stride);
+        for (int32_t r = 0; r < engine->step.n_wanted; r++) {
+            float *logits = row_of(engine->step.logits, r, stride) + first;
+            scale(logits, n, plan->logit_scale);
+            if (plan->logit_softcap > 0.0f)
+                engine->kernels->softcap(logits, n, plan->logit_softcap);
+        }
     }
 }
 
@@ -266,4 +277,5 @@ void stage_embed(struct Worker worker)
         if (nearer >= 0)
             turn_table(engine, row->cache, nearer, engine->step.n_rows + r);
     }
+    pool_barrier(engine->pool);
 }

@@ -26,7 +26,7 @@ static void sleep_while(struct Word *word, uint32_t old)
 static void wake_all(struct Word *word) { (void)word; }
 #endif
 
-enum { PAUSE_NANOSECONDS = 50000, YIELD_NANOSECONDS = 1000000, PAUSES_PER_LOOK = 32 };
+enum { PAUSE_NANOSECONDS = 50000, YIELD_NANOSECONDS = 1000000, PAUSES_PER_LOOK = 32, PAUSES_SOON = 128 };
 
 int64_t now_nanoseconds(void)
 {
@@ -44,20 +44,29 @@ static void pause_once(void)
 #endif
 }
 
-static int is_changed(struct Word *word, uint32_t old)
+static bool is_changed(struct Word *word, uint32_t old)
 {
     return atomic_load_explicit(&word->value, memory_order_acquire) != old;
 }
+
+static bool pause_while(struct Word *word, uint32_t old, int n_pauses)
+{
+    for (int i = 0; i < n_pauses; i++) {
+        if (is_changed(word, old))
+            return false;
+        pause_once();
+    }
+    return true;
+}
+
+bool word_changes_soon(struct Word *word, uint32_t old) { return !pause_while(word, old, PAUSES_SOON); }
 
 int64_t word_wait_change(struct Word *word, uint32_t old)
 {
     int64_t start = now_nanoseconds(), waited = 0;
     while (waited < PAUSE_NANOSECONDS) {
-        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
-            if (is_changed(word, old))
-                return 0;
-            pause_once();
-        }
+        if (!pause_while(word, old, PAUSES_PER_LOOK))
+            return 0;
         waited = now_nanoseconds() - start;
     }
     while (waited < YIELD_NANOSECONDS) {

@@ -17,10 +17,7 @@ struct Pool {
     int32_t n_threads, n_started;
     _Atomic uint32_t generation;     /* of the process that started the threads */
     _Atomic uint32_t claimed;        /* the generation that some thread of it resets, or has reset, the pool for */
-    struct Word phase, wakes[MAX_THREADS];  /* of each worker: advanced for every step that it takes part in */
     struct Crowd crowd;
-    _Atomic int64_t waited;          /* nanoseconds in barriers in this step, where more than a pause */
-    _Atomic uint32_t arrived;
     _Atomic bool is_closing;
     work_fn *work;
     void *context;
@@ -28,6 +25,10 @@ struct Pool {
     pthread_mutex_t mutex;           /* turns */
     pthread_cond_t turn_ended;
     uint64_t next_turn, serving;
+    /* What changes within a step has lines of its own. */
+    struct Word phase, wakes[MAX_THREADS];  /* of each worker: advanced for every step that it takes part in */
+    _Alignas(LINE_BYTES) _Atomic uint64_t arrived; /* the phase, and how many wait for it to end */
+    _Atomic int64_t waited;          /* nanoseconds in barriers in this step, where more than a pause */
 };
 
 struct Start {
@@ -185,15 +186,44 @@ enum Status pool_run(struct Pool *pool, work_fn *work, void *context)
 
 int32_t pool_workers(const struct Pool *pool) { return pool->crowd.n; }
 
+uint32_t pool_phase(const struct Pool *pool) { return atomic_load(&pool->phase.value); }
+
+/* What a barrier must know before it arrives: once all have, others may leave, and the next run may begin. */
+struct Meeting { uint32_t phase, n; };
+
+static struct Meeting next_meeting(const struct Pool *pool)
+{
+    return (struct Meeting){ pool_phase(pool), (uint32_t)pool->crowd.n };
+}
+
+/* True for the last, who lets all go on. */
+static bool arrive(struct Pool *pool, struct Meeting meeting)
+{
+    if ((uint32_t)atomic_fetch_add(&pool->arrived, 1) + 1 < meeting.n)
+        return false;
+    atomic_store(&pool->arrived, (uint64_t)(meeting.phase + 1) << 32);
+    word_advance(&pool->phase);
+    return true;
+}
+
 void pool_barrier(struct Pool *pool)
 {
-    const uint32_t phase = atomic_load(&pool->phase.value), n = (uint32_t)pool->crowd.n; /* before others may leave */
-    if (atomic_fetch_add(&pool->arrived, 1) + 1 == n) {
-        atomic_store(&pool->arrived, 0);
-        word_advance(&pool->phase);
-    } else {
-        int64_t waited = word_wait_change(&pool->phase, phase);
-        if (waited)
-            atomic_fetch_add(&pool->waited, waited);
-    }
+    const struct Meeting meeting = next_meeting(pool);
+    if (arrive(pool, meeting))
+        return;
+    int64_t waited = word_wait_change(&pool->phase, meeting.phase);
+    if (waited)
+        atomic_fetch_add(&pool->waited, waited);
+}
+
+bool pool_barrier_soon(struct Pool *pool)
+{
+    const struct Meeting meeting = next_meeting(pool);
+    if (arrive(pool, meeting) || word_changes_soon(&pool->phase, meeting.phase))
+        return true;
+    for (uint64_t seen = atomic_load(&pool->arrived); seen >> 32 == meeting.phase && (uint32_t)seen < meeting.n;)
+        if (atomic_compare_exchange_weak(&pool->arrived, &seen, seen - 1))
+            return false;
+    word_wait_change(&pool->phase, meeting.phase);   /* the last has just come */
+    return true;
 }

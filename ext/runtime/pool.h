@@ -15,6 +15,9 @@ void pool_take_turn(struct Pool *pool);
 void pool_end_turn(struct Pool *pool);
 int32_t pool_workers(const struct Pool *pool);
 enum Status pool_run(struct Pool *pool, work_fn *work, void *context);
+uint32_t pool_phase(const struct Pool *pool); /* the barriers passed: between two, the same for all workers */
 void pool_barrier(struct Pool *pool);
+/* The same; but if others take more than a few µs, false: this worker has not come to the barrier after all. */
+bool pool_barrier_soon(struct Pool *pool);
 
 #endif
