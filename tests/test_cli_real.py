@@ -39,6 +39,11 @@ def test_the_model_answers_through_its_chat_template():
     assert rillm("generate", QUESTION, "--weights", "f32").stdout == ANSWER.encode()
 
 
+def test_int16_activations_answer_as_floats_do():
+    """From the file's own four and eight bits."""
+    assert rillm("generate", QUESTION, "--activations", "int16").stdout == ANSWER.encode()
+
+
 def test_the_command_ends_with_one_line_of_figures():
     ran = rillm("generate", QUESTION, "--max-new-tokens", "16")
     assert len(ran.stdout.decode().strip()) > 16

@@ -42,11 +42,16 @@ def test_every_isa_gives_the_same_bits(monkeypatch, tiny_folder, tokens, weights
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("weights", ["f32", "q8", "q4"])
-def test_any_chunking_and_any_number_of_threads(monkeypatch, tiny_folder, tokens, isa, weights):
+@pytest.mark.parametrize(
+    "formats",
+    [("f32", "int8"), ("q8", "int8"), ("q4", "int8"), ("q8", "int16"), ("q4", "int16")],
+    ids="-".join,
+)
+def test_any_chunking_and_any_number_of_threads(monkeypatch, tiny_folder, tokens, isa, formats):
     expected = None
+    options = dict(zip(("weights", "activations"), formats, strict=True))
     for threads in (1, 2, 3, 4):
-        model = load(monkeypatch, tiny_folder("base"), isa, weights=weights, threads=threads)
+        model = load(monkeypatch, tiny_folder("base"), isa, threads=threads, **options)
         if expected is None:
             expected = plain(model, tokens)
         for chunk in [*range(1, 17), 31, 32, 33, 63, 64]:
@@ -79,6 +84,14 @@ def test_rows_of_several_caches_in_one_step(tiny_folder, tokens):
                 at = [3 * i + step for i in range(count)]
                 got = model._engine.forward([tokens[p] for p in at], caches, [True] * count)
                 assert np.array_equal(got, expected[at])
+
+
+@pytest.mark.parametrize("weights", ["q8", "q4", "q4_64"])
+def test_int16_activations_have_one_set_of_bits(monkeypatch, tiny_folder, tokens, weights):
+    for case in CASES:
+        options = {"weights": weights, "activations": "int16"}
+        runs = [plain(load(monkeypatch, tiny_folder(case), isa, **options), tokens) for isa in ISAS]
+        assert all(np.array_equal(runs[0], other) for other in runs[1:]), case
 
 
 @pytest.mark.parametrize("kv", ["f32", "f16", "q8"])

@@ -45,6 +45,18 @@ def test_gemma3_in_f32_says_what_transformers_says(gemma3, golden):
     assert result.token_ids == golden["greedy"]
 
 
+@pytest.fixture(scope="module")
+def int16_gemma3(path):
+    with rillm.Model.from_pretrained(path, activations="int16", context=512) as model:
+        yield model
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["prompt"][:24])
+def test_gemma3_in_its_own_formats_says_the_same_by_int16_activations(int16_gemma3, golden):
+    result = int16_gemma3.generate(golden["prompt"], max_new_tokens=48, ignore_eos=True)
+    assert result.token_ids == golden["greedy"]
+
+
 def test_gemma3_is_what_its_file_says(gemma3):
     """The file names neither the local theta nor which layers slide: five of six, by 10000."""
     config = gemma3._config

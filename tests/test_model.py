@@ -88,6 +88,28 @@ def test_smollm2_in_f32_says_what_transformers_says(golden_model, golden):
     assert result.token_ids == golden["greedy"]
 
 
+@pytest.fixture(scope="module")
+def int16_model(real_model_path):
+    with rillm.Model.from_pretrained(real_model_path, activations="int16") as model:
+        yield model
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: g["prompt"][:24])
+def test_int16_activations_say_what_floats_say(int16_model, golden):
+    """The file's own four and eight bits, and the words that transformers has for them in f32."""
+    assert set(int16_model.info()["weights"]) == {"q4m", "q8"}
+    result = int16_model.generate(golden["prompt"], max_new_tokens=48, ignore_eos=True)
+    assert result.token_ids == golden["greedy"]
+
+
+def test_activations_are_named(tiny_folder):
+    with pytest.raises(ValueError, match="activations is 'int4', expected one of int8, int16"):
+        rillm.Model.from_pretrained(tiny_folder("base"), activations="int4")
+    for activations in ("int8", "int16"):
+        with rillm.Model.from_pretrained(tiny_folder("base"), activations=activations) as model:
+            assert model.info()["activations"] == activations
+
+
 def test_the_readme_example(real_model):
     ids = real_model.encode("Once upon a time")
     assert real_model.decode(ids) == "Once upon a time"

@@ -21,6 +21,7 @@ struct Buffers {
     float *queries;           /* [2, n_rows, n_heads, head_width]: normed and turned; then as those see them that a
                                  sink policy keeps, where it brings them nearer */
     float *normed;            /* [n_threads, projected_stride]: a vector on its way, each worker's own */
+    float *residues;          /* [n_threads, activation_stride]: what the first plane of an activation leaves */
     float *hidden;            /* [n_rows, hidden_stride]: silu(gate) · up */
     float *attended;          /* [n_rows, attended_stride] */
     float *cosines, *sines;   /* [2, n_rows, n_ropes, rope_stride]: as queries */
@@ -35,7 +36,7 @@ struct Engine {
     struct Plan *plan;
     const struct Kernels *kernels;
     struct Pool *pool;
-    int32_t n_threads;
+    int32_t n_threads, n_planes;
     int32_t head_width, head_panels, group;   /* head_dim padded to 16; its panels; query heads of a kv head */
     int32_t dim_stride, projected_stride, hidden_stride, attended_stride, rope_stride, activation_stride;
     int32_t n_rows_capacity, n_tasks_capacity;
@@ -55,6 +56,7 @@ void plan_bind(struct Plan *plan, const struct Kernels *kernels);
 enum Status buffers_reserve(struct Engine *engine, int32_t n_rows, int32_t n_tasks);
 
 /* stages.c, for attention.c */
+static inline int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline float *row_of(float *base, int32_t row, int32_t stride) { return base + (size_t)row * (size_t)stride; }
 typedef void fill_fn(struct Worker worker, int32_t row, const void *argument, float *values);
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,

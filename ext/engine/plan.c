@@ -50,13 +50,14 @@ static float *carve_floats(struct Carver *carver, int32_t n, int32_t stride)
     return carve(carver, (size_t)n * (size_t)stride * sizeof(float));
 }
 
-static struct Activation carve_activation(struct Carver *carver, int32_t n_rows, int32_t stride)
+static struct Activation carve_activation(struct Carver *carver, int32_t n_rows, int32_t stride, int32_t n_planes)
 {
-    struct Activation x = { .stride = stride };
+    struct Activation x = { .stride = stride, .n_planes = n_planes };
+    const int32_t n = n_rows * n_planes;
     x.values = carve_floats(carver, n_rows, stride);
-    x.q = carve(carver, (size_t)n_rows * (size_t)stride);
-    x.scales = carve_floats(carver, n_rows, stride / GROUP);
-    x.minus_sums = carve(carver, (size_t)n_rows * (size_t)(stride / GROUP) * sizeof(int32_t));
+    x.q = carve(carver, (size_t)n * (size_t)stride);
+    x.scales = carve_floats(carver, n, stride / GROUP);
+    x.minus_sums = carve(carver, (size_t)n * (size_t)(stride / GROUP) * sizeof(int32_t));
     return x;
 }
 
@@ -66,7 +67,7 @@ static size_t carve_buffers(struct Engine *engine, uint8_t *base, int32_t n_rows
     int32_t partial = engine->group * (LANES + engine->head_width);
     struct Activation *own = carve(&carver, (size_t)engine->n_threads * sizeof *own);
     for (int32_t i = 0; i < engine->n_threads; i++) {
-        struct Activation x = carve_activation(&carver, TILE_ROWS, engine->activation_stride);
+        struct Activation x = carve_activation(&carver, TILE_ROWS, engine->activation_stride, engine->n_planes);
         if (own)
             own[i] = x;
     }
@@ -76,6 +77,7 @@ static size_t carve_buffers(struct Engine *engine, uint8_t *base, int32_t n_rows
         .projected = carve_floats(&carver, n_rows, engine->projected_stride),
         .queries = carve_floats(&carver, 2 * n_rows, engine->plan->n_heads * engine->head_width),
         .normed = carve_floats(&carver, engine->n_threads, engine->projected_stride),
+        .residues = carve_floats(&carver, engine->n_threads, engine->activation_stride),
         .hidden = carve_floats(&carver, n_rows, engine->hidden_stride),
         .attended = carve_floats(&carver, n_rows, engine->attended_stride),
         .cosines = carve_floats(&carver, 2 * n_rows, engine->plan->n_ropes * engine->rope_stride),
@@ -83,7 +85,8 @@ static size_t carve_buffers(struct Engine *engine, uint8_t *base, int32_t n_rows
         .partials = carve_floats(&carver, n_tasks, partial),
         .claims = carve(&carver, (size_t)engine->n_threads * sizeof(struct Claim)),
         .accumulators = carve_floats(&carver, engine->n_threads * 2, partial),
-        .shared = carve_activation(&carver, n_rows > TILE_ROWS ? n_rows : 0, engine->activation_stride),
+        .shared =
+            carve_activation(&carver, n_rows > TILE_ROWS ? n_rows : 0, engine->activation_stride, engine->n_planes),
     };
     return carver.used;
 }
@@ -115,6 +118,7 @@ enum Status engine_create(struct Engine **created, struct Plan *plan, const stru
     engine->plan = plan;
     engine->kernels = kernels;
     engine->n_threads = n_threads;
+    engine->n_planes = plan->activation_planes == 2 ? 2 : 1;
     engine->head_width = round_up(plan->head_dim, LANES);
     engine->head_panels = engine->head_width / LANES;
     engine->group = plan->n_heads / plan->n_kv_heads;

@@ -27,22 +27,37 @@ static void foresee(struct Worker worker, const struct Matrix *matrix)
         __builtin_prefetch(panel + i);
 }
 
+static void quantize(struct Worker worker, const struct Activation *x, int32_t row, int32_t n_columns)
+{
+    const struct Engine *engine = worker.engine;
+    const int32_t n_groups = x->stride / GROUP;
+    const float *values = row_of(x->values, row, x->stride);
+    float *residue = row_of(engine->buffers.residues, worker.index, x->stride);
+    for (int32_t plane = row * x->n_planes; plane < (row + 1) * x->n_planes; plane++) {
+        int8_t *q = x->q + (size_t)plane * (size_t)x->stride;
+        float *scales = row_of(x->scales, plane, n_groups);
+        engine->kernels->quantize(values, n_columns, q, scales, x->minus_sums + (size_t)plane * (size_t)n_groups);
+        if (plane + 1 < (row + 1) * x->n_planes)
+            engine->kernels->residue(values, n_columns, q, scales, residue);
+        values = residue;
+    }
+}
+
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,
                                  const void *argument)
 {
     struct Engine *engine = worker.engine;
     const bool few = n_rows <= TILE_ROWS;
-    struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
+    const struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
     if (few)
         foresee(worker, reader);
-    int32_t n = reader->n_columns, whole = round_up(n, GROUP), n_groups = x->stride / GROUP;
+    const int32_t n = reader->n_columns, whole = round_up(n, GROUP);
     for (int32_t r = few ? 0 : worker.index; r < n_rows; r += few ? 1 : engine->step.n_workers) {
         float *values = row_of(x->values, r, x->stride);
         fill(worker, r, argument, values);
         memset(values + n, 0, (size_t)(whole - n) * sizeof *values);
         if (reader->reads_integers)
-            engine->kernels->quantize(values, whole, x->q + (size_t)r * x->stride, row_of(x->scales, r, n_groups),
-                                      x->minus_sums + (size_t)r * n_groups);
+            quantize(worker, x, r, whole);
     }
     if (!few)
         pool_barrier(engine->pool);
@@ -97,9 +112,30 @@ const struct Activation *stage_hidden(struct Worker worker, const struct Matrix 
 
 /* ---- panels times rows ------------------------------------------------------------------------------ */
 
-enum { PANELS_NEAR = 2 }; /* that many rows take in turn, while they are in the nearest cache */
+enum {
+    PANELS_NEAR = 2, /* that many rows take in turn, while they are in the nearest cache */
+    PANELS_SUMMED = 32, /* of which the planes' sums are added at once */
+};
 
-static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+/* The planes of a row are rows to a kernel, whose sums are added. */
+static void multiply(const struct Segment *segment, const uint8_t *panels, size_t stride_bytes, int32_t n_panels,
+                     int32_t n_columns, const struct Activation *x, int32_t first_row, int32_t n_rows, float *out,
+                     size_t out_stride)
+{
+    if (x->n_planes == 1 || !segment->format->group) {
+        segment->multiply(panels, stride_bytes, n_panels, n_columns, x, first_row, n_rows, out, out_stride);
+        return;
+    }
+    float sums[TILE_ROWS][PANELS_SUMMED * LANES];
+    for (int32_t p = 0; p < n_panels; p += PANELS_SUMMED) {
+        const int32_t n = least(n_panels - p, PANELS_SUMMED);
+        segment->multiply(panels + (size_t)p * stride_bytes, stride_bytes, n, n_columns, x, 2 * first_row, 2 * n_rows,
+                          sums[0], PANELS_SUMMED * LANES);
+        for (int32_t r = 0; r < n_rows; r++)
+            for (int32_t i = 0; i < n * LANES; i++)
+                out[(size_t)r * out_stride + (size_t)(p * LANES + i)] = sums[2 * r][i] + sums[2 * r + 1][i];
+    }
+}
 
 /* out[r][i] for the rows of those panels. */
 void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, struct Range panels, float *out,
@@ -111,12 +147,12 @@ void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_
         const struct Segment *segment = &matrix->segments[s];
         int32_t from = first > start ? first - start : 0;
         int32_t to = last - start < segment->n_panels ? last - start : segment->n_panels;
-        int32_t at_once = n_rows <= TILE_ROWS ? to - from : PANELS_NEAR;
+        const int32_t tile = TILE_ROWS / x->n_planes, at_once = n_rows <= tile ? to - from : PANELS_NEAR;
         for (int32_t p = from; p < to; p += at_once)
-            for (int32_t r = 0; r < n_rows; r += TILE_ROWS)
-                segment->multiply(segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes,
-                                  least(at_once, to - p), matrix->n_columns, x, r, least(n_rows - r, TILE_ROWS),
-                                  out + (size_t)r * out_stride + (size_t)(start + p) * LANES, out_stride);
+            for (int32_t r = 0; r < n_rows; r += tile)
+                multiply(segment, segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes,
+                         least(at_once, to - p), matrix->n_columns, x, r, least(n_rows - r, tile),
+                         out + (size_t)r * out_stride + (size_t)(start + p) * LANES, out_stride);
     }
     for (int32_t r = 0; matrix->bias && r < n_rows; r++)
         for (int32_t i = first * LANES; i < last * LANES; i++)
@@ -133,15 +169,15 @@ static void project_gate_up(const struct Layer *layer, int32_t panel, int32_t n_
     const size_t stride = sizeof *out / (sizeof(float));
     const int32_t n_columns = layer->up.n_columns;
     if (layer->gate.n_panels && gate->format == up->format) { /* they alternate in memory */
-        gate->multiply(gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2 * n_panels, n_columns, x,
-                       first_row, n_rows, out[0][0].gate, stride);
+        multiply(gate, gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2 * n_panels, n_columns, x,
+                 first_row, n_rows, out[0][0].gate, stride);
     } else {
         for (int32_t p = 0; p < n_panels; p++) {
             if (layer->gate.n_panels)
-                gate->multiply(gate->panels + (size_t)(panel + p) * gate->stride_bytes, 0, 1, n_columns, x, first_row,
-                               n_rows, out[0][p].gate, stride);
-            up->multiply(up->panels + (size_t)(panel + p) * up->stride_bytes, 0, 1, n_columns, x, first_row, n_rows,
-                         out[0][p].up, stride);
+                multiply(gate, gate->panels + (size_t)(panel + p) * gate->stride_bytes, 0, 1, n_columns, x, first_row,
+                         n_rows, out[0][p].gate, stride);
+            multiply(up, up->panels + (size_t)(panel + p) * up->stride_bytes, 0, 1, n_columns, x, first_row, n_rows,
+                     out[0][p].up, stride);
         }
     }
     for (int32_t r = 0; r < n_rows; r++)
@@ -192,14 +228,14 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
 void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct Activation *x)
 {
     struct Engine *engine = worker.engine;
-    const int32_t n_rows = engine->step.n_rows;
+    const int32_t n_rows = engine->step.n_rows, tile_rows = TILE_ROWS / engine->n_planes;
     const bool has_gate = layer->gate.n_panels > 0;
     struct GateUp tile[TILE_ROWS][2];
     struct Deal deal = panels_of(worker, &layer->up, 1);
     for (struct Range panels; deal_next(&deal, &panels);)
         for (int32_t panel = panels.first; panel < panels.last; panel += 2)
-            for (int32_t r = 0; r < n_rows; r += TILE_ROWS) {
-                const int32_t n = least(n_rows - r, TILE_ROWS), n_panels = least(panels.last - panel, 2);
+            for (int32_t r = 0; r < n_rows; r += tile_rows) {
+                const int32_t n = least(n_rows - r, tile_rows), n_panels = least(panels.last - panel, 2);
                 project_gate_up(layer, panel, n_panels, x, r, n, tile);
                 for (int32_t i = 0; i < n * n_panels; i++) {
                     const struct GateUp *both = &tile[i / n_panels][i % n_panels];

@@ -33,6 +33,8 @@ const struct Shape shapes[N_SHAPES] = {
     { "learned", 40, 2, 2, 2, 32, 48, 30, ALL(FORMAT_Q8), KV_F16, 80, .norm = NORM_LAYER, .has_learned_positions = true,
       .has_no_gate = true, .has_biases = true, .activation = ACTIVATION_RELU2 },
     { "blocks", 256, 1, 4, 1, 64, 256, 40, BLOCKS, KV_F16, 40, .n_ropes = 1 },
+    { "planes", 72, 2, 6, 2, 24, 88, 600, MIXED, KV_F16, 80, .n_ropes = 1, .has_biases = true, .planes = 2 },
+    { "planes_of_blocks", 256, 1, 4, 1, 64, 256, 40, BLOCKS, KV_F16, 40, .n_ropes = 1, .planes = 2 },
 };
 /* clang-format on */
 
@@ -237,6 +239,7 @@ static void make_plan(struct Model *model)
                            s->vocab_size,
                            s->n_ropes,
                            .activation = s->activation,
+                           .activation_planes = s->planes,
                            .attention_softcap = s->softcap,
                            .logit_softcap = s->softcap * 4,
                            .embedding_scale = scale,

@@ -25,13 +25,14 @@ struct Shape {
     int32_t n_tokens;                        /* of the longest text */
     bool has_biases, has_no_gate, has_no_pre_norms, has_post_norms, has_qk_norms, has_learned_positions;
     bool is_parallel, norms_whole_qk, norms_after_rope;
+    int32_t planes;                          /* of activations */
     int32_t window, n_ropes, n_pairs;        /* window: of even layers; n_pairs 0: half a head */
     enum NormKind norm;                      /* NORM_NONE: RMS */
     enum ActivationFunction activation;
     float softcap, clip, scale;              /* scale: of embedding, residual, logits and position; 0: one */
 };
 
-enum { N_TEXTS = 3, TOKENS_AT_MOST = 320, N_SHAPES = 13, ALLOCATIONS_AT_MOST = 256 };
+enum { N_TEXTS = 3, TOKENS_AT_MOST = 320, N_SHAPES = 15, ALLOCATIONS_AT_MOST = 256 };
 extern const struct Shape shapes[N_SHAPES];
 
 /* A text knows the logits that must follow each of its tokens, computed plainly: portable, alone, one by one. */

@@ -126,9 +126,10 @@ void test_quantize(void)
         x[5] = i < N_AMPLITUDES ? amplitudes[i] : 127.0f, x[40] = -x[5], x[95] = x[5];
         FOR_EACH_ISA(kernels) {
             int8_t *q = line_alloc(N);
-            float scales[N / GROUP];
+            float scales[N / GROUP], *residue = line_alloc(N * sizeof *residue);
             int32_t minus_sums[N / GROUP];
             kernels->quantize(x, N, q, scales, minus_sums);
+            kernels->residue(x, N, q, scales, residue);
             for (int32_t g = 0; g < N / GROUP; g++) {
                 float largest = 0.0f;
                 int32_t sum = 0;
@@ -140,11 +141,14 @@ void test_quantize(void)
                     float expected = is_tiny ? 0.0f : rintf(x[c] * (127.0f / largest));
                     CHECK((float)q[c] == expected && q[c] >= -127, "%s: %a of %a is %d", kernels->isa, x[c], largest,
                           q[c]);
+                    float left = fmaf(-scales[g], (float)q[c], x[c]);
+                    CHECK(same_bits(residue[c], left), "%s: %a left of %a, expected %a", kernels->isa, residue[c], x[c],
+                          left);
                     sum += q[c];
                 }
                 CHECK(minus_sums[g] == -sum, "%s: −Σ is %d, expected %d", kernels->isa, minus_sums[g], -sum);
             }
-            free(q);
+            free(q), free(residue);
         }
         free(x);
     }

@@ -68,6 +68,7 @@ class Plan:
     ffn_dim: int
     vocab_size: int
     activation: str
+    activations: str
     attention_softcap: float
     embedding_scale: float
     residual_scale: float
@@ -99,23 +100,26 @@ class Plan:
         return len(self.layers) * self.n_kv_heads * kv_bytes(kv, self.head_dim)
 
 
-def make_plan(checkpoint: Checkpoint, weights: str, layout: Layout) -> Plan:
+def make_plan(
+    checkpoint: Checkpoint, weights: str, layout: Layout, activations: str = "int8"
+) -> Plan:
     """Plans where everything lies; nothing is allocated yet.
 
     Raises
     ------
     MissingTensor, UnexpectedTensor, ShapeMismatch, UnsupportedConfig
     """
-    return _Planner(checkpoint, weights, layout).plan()
+    return _Planner(checkpoint, weights, layout, activations).plan()
 
 
 class _Planner:
-    def __init__(self, checkpoint: Checkpoint, weights: str, layout: Layout):
+    def __init__(self, checkpoint: Checkpoint, weights: str, layout: Layout, activations: str):
         self.config: Config = checkpoint.config
         self.family = self.config.arithmetic
         self.tensors = Tensors(checkpoint, self.family)
         self.layout = layout
         self.weights = weights
+        self.activations = activations
         self.quantized_file = any(is_quantized(t) for t in checkpoint.tensors.values())
         self.pairs = self.family.rotary_pairs
         if self.config.head_dim > HEAD_DIM_AT_MOST:
@@ -143,6 +147,7 @@ class _Planner:
             head_dim=c.head_dim,
             ffn_dim=c.ffn_dim,
             vocab_size=c.vocab_size,
+            activations=self.activations,
             activation=f.activation,
             attention_softcap=f.attention_softcap or 0.0,
             embedding_scale=f.embedding_scale,

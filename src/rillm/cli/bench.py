@@ -18,11 +18,13 @@ from rillm.cli import loading
 @click.option("--rounds", default=3, show_default=True, help="Medians are over all of them.")
 @click.option("--stages", is_flag=True, help="Print what each stage of a step takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(model, weights, kv, threads, tokens, depth, prefill, rounds, stages, as_json) -> None:
+def command(
+    model, weights, activations, kv, threads, tokens, depth, prefill, rounds, stages, as_json
+) -> None:
     """Time decoding and prefill of a MODEL, and the memory's read speed before and after."""
     from rillm.suite.decode import measure
 
-    with loading.load_model(model, weights, kv, threads) as loaded:
+    with loading.load_model(model, weights, activations, kv, threads) as loaded:
         result = measure(loaded, n_tokens=tokens, depth=depth, n_prefill=prefill, rounds=rounds)
     if as_json:
         click.echo(json.dumps(result))

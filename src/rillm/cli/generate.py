@@ -62,6 +62,7 @@ def command(
     prompt: str | None,
     model: str,
     weights: str,
+    activations: str,
     kv: str,
     threads: int | None,
     raw: bool,
@@ -83,7 +84,7 @@ def command(
         prompt = _standard_input()
     if not prompt:
         raise click.UsageError("the prompt is empty: give it as an argument or on standard input")
-    with loading.load_model(model, weights, kv, threads) as loaded:
+    with loading.load_model(model, weights, activations, kv, threads) as loaded:
         ids = prompt_ids(loaded, prompt, raw)
         on_step = _step_printer(as_json) if trace else None
         stream = loaded.stream(ids, on_step=on_step, **options)

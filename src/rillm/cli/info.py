@@ -13,9 +13,11 @@ from rillm.cli import loading
 @click.argument("model", default=loading.DEFAULT_MODEL)
 @loading.model_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(model: str, weights: str, kv: str, threads: int | None, as_json: bool) -> None:
+def command(
+    model: str, weights: str, activations: str, kv: str, threads: int | None, as_json: bool
+) -> None:
     """Show a MODEL's family, shapes and formats, and the ISA and threads chosen for it."""
-    with loading.load_model(model, weights, kv, threads) as loaded:
+    with loading.load_model(model, weights, activations, kv, threads) as loaded:
         info = loaded.info()
     if as_json:
         click.echo(json.dumps(info, indent=2, default=str))
@@ -33,6 +35,7 @@ def rows(info: dict) -> list[tuple[str, str]]:
         ("parameters", f"{info['n_parameters'] / 1e6:,.1f} million"),
         ("shapes", ", ".join(f"{name} {value}" for name, value in info["shapes"].items())),
         ("weights", ", ".join(f"{name} {_megabytes(info['weights'][name])}" for name in formats)),
+        ("activations", info.get("activations")),
         ("re-encoded", info["reencoded"]),
         ("held wider", info["widened"]),
         ("KV cache", f"{info['kv']}, {info['kv_bytes_per_position']:,} bytes per position"),

@@ -16,7 +16,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 
 def model_options(command: Callable) -> Callable:
-    """--weights, --kv and --threads."""
+    """--weights, --activations, --kv and --threads."""
     for option in (
         click.option(
             "--threads",
@@ -32,6 +32,13 @@ def model_options(command: Callable) -> Callable:
             help="Format of the KV cache: auto, f32, f16 or q8.",
         ),
         click.option(
+            "--activations",
+            default="int8",
+            show_default=True,
+            metavar="FORMAT",
+            help="What integer weights meet: int8, or int16, exact but half as fast with prompts.",
+        ),
+        click.option(
             "--weights",
             default="auto",
             show_default=True,
@@ -43,14 +50,16 @@ def model_options(command: Callable) -> Callable:
     return command
 
 
-def load_model(name: str, weights: str, kv: str, threads: int | None) -> Model:
+def load_model(name: str, weights: str, activations: str, kv: str, threads: int | None) -> Model:
     """Find or fetch a model, with a progress bar, and load it."""
     from rillm.checkpoint import hub
     from rillm.model import Model
 
     with progress_bar() as progress:
         path = hub.find(name, progress)
-    return Model.from_pretrained(path, weights=weights, kv=kv, threads=threads)
+    return Model.from_pretrained(
+        path, weights=weights, activations=activations, kv=kv, threads=threads
+    )
 
 
 def weight_formats(info: dict) -> list[str]:

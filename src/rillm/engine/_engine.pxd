@@ -80,7 +80,7 @@ cdef extern from "rillm.h" nogil:
         int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size, n_ropes
         ActivationFunction activation
         float attention_softcap, position_scale
-        int32_t position_scale_context
+        int32_t position_scale_context, activation_planes
         float embedding_scale, residual_scale, logit_scale, logit_softcap, qkv_clip
         const Rope *ropes
         Norm final_norm

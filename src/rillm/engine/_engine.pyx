@@ -19,6 +19,7 @@ FORMAT_NAMES = tuple(formats[i].name.decode() for i in range(N_FORMATS))
 SOURCE_KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
                 "IQ4_NL", "IQ4_XS", "MXFP4")
 KV_FORMATS = {"f32": KV_F32, "f16": KV_F16, "q8": KV_Q8}
+ACTIVATION_FORMATS = {"int8": 1, "int16": 2}  # planes of int8
 CONTEXT_POLICIES = ("stop", "slide", "sink")
 NORM_KINDS = ("none", "rms", "layer")
 SAMPLERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "top_n_sigma", "xtc",
@@ -225,6 +226,7 @@ cdef class Engine:
         self.plan.activation = <ActivationFunction><int>ACTIVATIONS.index(plan.activation)
         self.plan.position_scale = plan.position_scale
         self.plan.position_scale_context = plan.position_scale_context
+        self.plan.activation_planes = ACTIVATION_FORMATS[plan.activations]
         self.plan.attention_softcap = plan.attention_softcap
         self.plan.embedding_scale = plan.embedding_scale
         self.plan.residual_scale = plan.residual_scale

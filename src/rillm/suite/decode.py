@@ -57,6 +57,7 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
         "threads": info["threads"],
         "isa": info["isa"],
         "weights": info["weights"],
+        "activations": info["activations"],
         "kv": info["kv"],
         "model": info["model"],
     }
