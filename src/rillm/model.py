@@ -101,7 +101,7 @@ class Model:
             "q4_64" (groups of 64 columns, not 32: a tenth smaller, less exact).
         activations : str
             What integer weights meet: "int8", or "int16" (two planes of int8: as exact as floats,
-            at little cost for one row, at half the speed of prefill).
+            at hardly any cost while decoding, at half the speed of prefill).
         kv : str
             Of the cache: "auto" (f32 with f32 weights, else f16), "f32", "f16", "q8".
         threads : int, optional
