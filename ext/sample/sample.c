@@ -11,10 +11,21 @@ struct Best {
     int32_t place, token;
 };
 
-/* Noise is at most −log v ≤ (leading zeros + 1)·ln 2: that rules out nearly every token without a logarithm. */
+/* Noise is at most −log v, and log2 of 2^e·(1 + m) is e + m at least, which are the bits of a float: that rules out nearly
+   every token without a logarithm. It falls as words grow. */
 static float noise_bound(uint32_t word)
 {
-    return (word ? (float)__builtin_clz(word) + 1.0f : 33.0f) * 0.6931472f + 0.001f;
+    const float exponent = (float)bits_of_f32((float)word + 0.5f) * 0x1p-23f - 127.0f;
+    return (32.0f - exponent) * 0.6931472f + 0.001f;
+}
+
+/* Words above it have a bound below `noise`. */
+static uint32_t largest_word(float noise)
+{
+    const float exponent = 32.0f - (noise - 0.002f) * 1.442695f;
+    if (exponent < 0.0f || exponent >= 31.99f)
+        return exponent < 0.0f ? 1 : UINT32_MAX;
+    return (uint32_t)f32_of_bits((uint32_t)((exponent + 127.0f) * 0x1p23f)) + 1;
 }
 
 static float scaled(const struct Set *set, float logit) { return (logit - set->largest) / set->temperature; }
@@ -25,8 +36,16 @@ static void try_word(const struct Set *set, int32_t place, int32_t token, uint32
     if (x + noise_bound(word) < best->score)
         return;
     float score = x + noise_of_word(word);
-    if (score > best->score) /* in order of ids: a tie leaves the lower one */
+    if (score > best->score || (score == best->score && token < best->token))
         *best = (struct Best){ score, place, token };
+}
+
+static int32_t count_up_to(const uint32_t *words, int32_t n, uint32_t limit)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++)
+        count += words[i] <= limit;
+    return count;
 }
 
 /* NOISE_TOKENS tokens of the whole vocabulary, their place being their id: the largest logit with the least word rules
@@ -34,17 +53,20 @@ static void try_word(const struct Set *set, int32_t place, int32_t token, uint32
 static void try_tokens(const struct Set *set, const struct NoiseKey *key, int32_t first, struct Best *best)
 {
     uint32_t words[4][NOISE_BLOCKS];
-    float x = scaled(set, f32_of_order(set->kernels->extremes(set->logits + first, NOISE_TOKENS).greatest));
+    const int32_t greatest = set->greatest ? set->greatest[first / NOISE_TOKENS]
+                                           : set->kernels->extremes(set->logits + first, NOISE_TOKENS).greatest;
+    float x = scaled(set, f32_of_order(greatest));
     if (x + LARGEST_NOISE < best->score)
         return;
     if (x + noise_bound(set->kernels->noise(key, (uint32_t)first / 4, words)) < best->score)
         return;
-    uint32_t limit = UINT32_MAX;
-    while (limit > 0 && x + noise_bound(limit) < best->score)
-        limit >>= 1;
-    for (int32_t i = 0; i < NOISE_TOKENS; i++)
-        if (words[i % 4][i / 4] <= limit)
-            try_word(set, first + i, first + i, words[i % 4][i / 4], best);
+    const uint32_t limit = largest_word(best->score - x);
+    for (int32_t j = 0; j < 4; j++)
+        for (int32_t b = 0; b < NOISE_BLOCKS; b++)
+            if (b % LANES == 0 && !count_up_to(words[j] + b, LANES, limit))
+                b += LANES - 1;
+            else if (words[j][b] <= limit)
+                try_word(set, first + 4 * b + j, first + 4 * b + j, words[j][b], best);
 }
 
 /* The largest logit scores LEAST_NOISE or more: that rules out most tokens before their noise is known. */

@@ -31,9 +31,19 @@ static inline float exp_f32(float x)
 
 bool set_open(struct Set *set, const struct Kernels *kernels, const float *logits, int32_t n)
 {
-    struct Extremes found = kernels->extremes(logits, n);
+    struct Extremes found = { INT32_MAX, INT32_MIN };
+    int32_t *greatest = malloc((size_t)(n / NOISE_TOKENS + 1) * sizeof *greatest);
+    for (int32_t i = 0; i < n; i += NOISE_TOKENS) {
+        struct Extremes tile = kernels->extremes(logits + i, n - i < NOISE_TOKENS ? n - i : NOISE_TOKENS);
+        found.least = tile.least < found.least ? tile.least : found.least;
+        found.greatest = tile.greatest > found.greatest ? tile.greatest : found.greatest;
+        if (greatest)
+            greatest[i / NOISE_TOKENS] = tile.greatest;
+    }
     float largest = f32_of_order(found.greatest);
-    *set = (struct Set){ .kernels = kernels, .logits = logits, .n = n, .largest = largest, .temperature = 1.0f };
+    *set = (struct Set){
+        .kernels = kernels, .logits = logits, .n = n, .largest = largest, .temperature = 1.0f, .greatest = greatest
+    };
     bool has_nan = found.least < order_of_bits(0xff800000) || found.greatest > order_of_bits(0x7f800000);
     return !has_nan && largest >= -FLT_MAX && largest <= FLT_MAX;
 }
@@ -42,6 +52,7 @@ void set_close(struct Set *set)
 {
     free(set->own_logits);
     free(set->own_tokens);
+    free(set->greatest);
 }
 
 float set_weight(const struct Set *set, float logit) { return exp_f32(scaled(set, logit)); }
