@@ -208,4 +208,35 @@ class MistralRs(WholeAnswers):
         return [1 / rate]
 
 
+class CTranslate2(WholeAnswers):
+    """A folder of its converter; decoding is what a longer answer takes more."""
+
+    name = "ctranslate2"
+    works = ("decode", "prefill")
+
+    def __init__(self, folder, *, threads, **_):
+        import ctranslate2
+
+        self.generator = ctranslate2.Generator(str(folder), device="cpu", intra_threads=threads)
+        self.vocabulary = json.loads((folder / "vocabulary.json").read_text("utf-8"))
+        self.flags = f"{self.generator.compute_type} of its own, {threads} threads"
+
+    def greedy(self, tokens, n) -> list[int]:
+        words = [self.vocabulary[token] for token in tokens]
+        found = self.generator.generate_batch(
+            [words], max_length=n, min_length=n, include_prompt_in_result=False
+        )
+        return found[0].sequences_ids[0]
+
+    def turn(self, work, depth, n_tokens):
+        def seconds(n_prompt, n):
+            begun = perf_counter()
+            self.greedy([1 + i % 1000 for i in range(n_prompt)], n)
+            return perf_counter() - begun
+
+        if work == "prefill":
+            return [seconds(512, 1) / 512]
+        return [(seconds(8, 1 + 8 * n_tokens) - seconds(8, 1)) / (8 * n_tokens)]
+
+
 ENGINES = {engine.name: engine for engine in (Rillm, LlamaCpp)}
