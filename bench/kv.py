@@ -20,6 +20,11 @@ FORMATS = ("f32", "f16", "q8")
 DEPTHS = (0, 128, 512, 1024, 2048, 4096, 8192)
 
 
+def load(options, **more) -> rillm.Model:
+    formats = {"weights": options.weights, "activations": options.activations}
+    return rillm.Model.from_pretrained(options.model, **formats, **more)
+
+
 def a_text(model, n: int) -> list[int]:
     """The first n ids of the standard library's own help, which every Python has."""
     ids = model.encode("\n\n".join(topics[name] for name in sorted(topics)))
@@ -34,7 +39,7 @@ def quality(options) -> list[dict]:
     """Of a text in windows of the context; greedy tokens after its beginnings, beside f32's."""
     rows, first = [], None
     for kv in FORMATS:
-        with rillm.Model.from_pretrained(options.model, weights=options.weights, kv=kv) as model:
+        with load(options, kv=kv) as model:
             ids, window = a_text(model, options.tokens), 2048
             scores = []
             for start in range(0, len(ids), window):
@@ -58,10 +63,7 @@ def quality(options) -> list[dict]:
 
 def depth(options) -> list[dict]:
     """Decoding with every format at every depth, turn about; medians."""
-    models = [
-        rillm.Model.from_pretrained(options.model, weights=options.weights, kv=kv)
-        for kv in FORMATS[1:]
-    ]
+    models = [load(options, kv=kv) for kv in FORMATS[1:]]
     roof, rows = Roof(models[0].info()["threads"]), []
     for n in DEPTHS:
         sessions = [model.session(context=n + 200) for model in models]
@@ -95,7 +97,7 @@ def depth(options) -> list[dict]:
 def sink(options) -> list[dict]:
     """Perplexity beyond the context beside cold windows of it; time and memory over many wraps."""
     context = 512
-    with rillm.Model.from_pretrained(options.model, weights=options.weights) as model:
+    with load(options) as model:
         ids = a_text(model, 10 * context)
         with model.session(context, context_policy="sink") as session:
             going = session.score(ids)
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("work", choices=["quality", "depth", "sink"])
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--weights", default="auto")
+    parser.add_argument("--activations", default="int8")
     parser.add_argument("--tokens", type=int, default=20000, help="of the text")
     parser.add_argument("--steps", type=int, default=100_000, help="of the endless session")
     parser.add_argument("--json", help="a file to write")
