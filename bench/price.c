@@ -108,7 +108,7 @@ int main(void)
         out[MOST_ROWS * N_PANELS * LANES];
     static int8_t q[MOST_ROWS * N_COLUMNS];
     static int32_t minus_sums[MOST_ROWS * N_COLUMNS / GROUP];
-    struct Activation x = { values, q, scales, minus_sums, N_COLUMNS };
+    struct Activation x = { values, q, scales, minus_sums, N_COLUMNS, 1 };
     for (int w = 0; w < 2; w++) {
         size_t stride = format_panel_bytes(&formats[works[w].format], N_COLUMNS);
         uint8_t *panels = aligned_alloc(64, stride * N_PANELS);

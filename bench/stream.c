@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     static float values[TILE_ROWS * N_COLUMNS], scales[TILE_ROWS * N_COLUMNS / GROUP];
     static int8_t q[TILE_ROWS * N_COLUMNS];
     static int32_t minus_sums[TILE_ROWS * N_COLUMNS / GROUP];
-    const struct Activation x = { values, q, scales, minus_sums, N_COLUMNS };
+    const struct Activation x = { values, q, scales, minus_sums, N_COLUMNS, 1 };
     const uint8_t *panels = make_panels();
     float *out = malloc(N_BYTES / format_panel_bytes(&formats[FORMAT_Q4], N_COLUMNS) * LANES * TILE_ROWS * sizeof *out);
     for (int isa = ISA_PORTABLE; isa < N_ISAS; isa++) {

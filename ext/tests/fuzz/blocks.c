@@ -63,8 +63,8 @@ static void multiply(const struct Tensor *t, const struct Format *format, const 
     enum { N_ROWS = 3 };
     int32_t stride = (t->n_columns + 63) / 64 * 64, n_groups = stride / GROUP;
     size_t n = (size_t)(N_ROWS * stride), out_bytes = (size_t)(N_ROWS * n_panels * LANES) * sizeof(float);
-    struct Activation x = { allocated(n * sizeof(float)), allocated(n), allocated(n / GROUP * sizeof(float)),
-                            allocated(n / GROUP * sizeof(int32_t)), stride };
+    struct Activation x = { allocated(n * sizeof(float)),           allocated(n), allocated(n / GROUP * sizeof(float)),
+                            allocated(n / GROUP * sizeof(int32_t)), stride,       1 };
     float *expected = allocated(out_bytes), *got = allocated(out_bytes);
     for (int32_t r = 0; r < N_ROWS; r++) {
         for (int32_t c = 0; c < stride; c++)
