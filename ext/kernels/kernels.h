@@ -37,10 +37,10 @@ typedef void finish_partial_fn(const float *partial, int32_t dim, float *out /* 
 /* The least and the greatest of n floats, 1 or more, in the order of order_of_f32. */
 struct Extremes { int32_t least, greatest; };
 typedef struct Extremes extremes_fn(const float *x, int32_t n);
-/* The random words of the tokens from 4 · first_block on: words[j][i] is token 4 · (first_block + i) + j's. Returns
-   the least of them. */
-enum { NOISE_BLOCKS = 64, NOISE_TOKENS = 4 * NOISE_BLOCKS };
-typedef uint32_t noise_fn(const struct NoiseKey *key, uint32_t first_block, uint32_t (*words)[NOISE_BLOCKS] /* [4] */);
+/* The random words of the tokens from 4 · first_block on: words[j][i] is token 4 · (first_block + i) + j's. */
+enum { NOISE_BLOCKS = 64, NOISE_TOKENS = 4 * NOISE_BLOCKS, NOISE_LANES = 8 };
+struct Noise { uint32_t words[4][NOISE_BLOCKS], least[NOISE_LANES]; /* [l]: of blocks l, l + 8, … */ };
+typedef void noise_fn(const struct NoiseKey *key, uint32_t first_block, struct Noise *noise);
 
 struct Kernels {
 #define KERNEL(name, type) type *name;

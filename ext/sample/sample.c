@@ -40,33 +40,38 @@ static void try_word(const struct Set *set, int32_t place, int32_t token, uint32
         *best = (struct Best){ score, place, token };
 }
 
-static int32_t count_up_to(const uint32_t *words, int32_t n, uint32_t limit)
+/* A tile is NOISE_TOKENS tokens of the whole vocabulary, their place being their id. What its largest logit would need
+   rules out most words, nearly always the least of them all. */
+static void try_tile(const struct Set *set, const struct NoiseKey *key, int32_t tile, struct Best *best)
 {
-    int32_t count = 0;
-    for (int32_t i = 0; i < n; i++)
-        count += words[i] <= limit;
-    return count;
-}
-
-/* NOISE_TOKENS tokens of the whole vocabulary, their place being their id: the largest logit with the least word rules
-   out most of them at once, and else what that logit would need most words. */
-static void try_tokens(const struct Set *set, const struct NoiseKey *key, int32_t first, struct Best *best)
-{
-    uint32_t words[4][NOISE_BLOCKS];
-    const int32_t greatest = set->greatest ? set->greatest[first / NOISE_TOKENS]
-                                           : set->kernels->extremes(set->logits + first, NOISE_TOKENS).greatest;
-    float x = scaled(set, f32_of_order(greatest));
+    const int32_t first = tile * NOISE_TOKENS;
+    const float x = scaled(set, f32_of_order(set->greatest[tile]));
     if (x + LARGEST_NOISE < best->score)
         return;
-    if (x + noise_bound(set->kernels->noise(key, (uint32_t)first / 4, words)) < best->score)
-        return;
+    struct Noise noise;
+    set->kernels->noise(key, (uint32_t)first / 4, &noise);
     const uint32_t limit = largest_word(best->score - x);
-    for (int32_t j = 0; j < 4; j++)
-        for (int32_t b = 0; b < NOISE_BLOCKS; b++)
-            if (b % LANES == 0 && !count_up_to(words[j] + b, LANES, limit))
-                b += LANES - 1;
-            else if (words[j][b] <= limit)
-                try_word(set, first + 4 * b + j, first + 4 * b + j, words[j][b], best);
+    for (int32_t lane = 0; lane < NOISE_LANES; lane++)
+        for (int32_t b = lane; noise.least[lane] <= limit && b < NOISE_BLOCKS; b += NOISE_LANES)
+            for (int32_t j = 0; j < 4; j++)
+                if (noise.words[j][b] <= limit)
+                    try_word(set, first + 4 * b + j, first + 4 * b + j, noise.words[j][b], best);
+}
+
+/* The whole tiles of a vocabulary; first the one with the largest logit, whose score rules out most of the others. */
+static int32_t try_tiles(const struct Set *set, const struct NoiseKey *key, struct Best *best)
+{
+    const int32_t n = set->tokens || !set->greatest ? 0 : set->n / NOISE_TOKENS;
+    int32_t likely = 0;
+    for (int32_t tile = 1; tile < n; tile++)
+        if (set->greatest[tile] > set->greatest[likely])
+            likely = tile;
+    if (n)
+        try_tile(set, key, likely, best);
+    for (int32_t tile = 0; tile < n; tile++)
+        if (tile != likely)
+            try_tile(set, key, tile, best);
+    return n * NOISE_TOKENS;
 }
 
 /* The largest logit scores LEAST_NOISE or more: that rules out most tokens before their noise is known. */
@@ -74,10 +79,7 @@ static struct Best draw(const struct Set *set, const struct NoiseKey *key)
 {
     struct Best best = { LEAST_NOISE, -1, -1 };
     uint32_t words[4], block = UINT32_MAX;
-    int32_t i = 0;
-    for (; !set->tokens && set->n - i >= NOISE_TOKENS; i += NOISE_TOKENS)
-        try_tokens(set, key, i, &best);
-    for (; i < set->n; i++) {
+    for (int32_t i = try_tiles(set, key, &best); i < set->n; i++) {
         if (scaled(set, set->logits[i]) + LARGEST_NOISE < best.score)
             continue;
         int32_t token = set->tokens ? set->tokens[i] : i;

@@ -13,6 +13,10 @@ from rillm.engine._engine import FORMAT_NAMES, kv_bytes
 
 cdef extern from "kernels/kernels.h" nogil:
     enum: NOISE_BLOCKS
+    enum: NOISE_LANES
+    struct Noise:
+        uint32_t words[4][NOISE_BLOCKS]
+        uint32_t least[NOISE_LANES]
     struct Extremes:
         int32_t least, greatest
     ctypedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_panels, int32_t n_columns,
@@ -49,7 +53,7 @@ cdef extern from "kernels/kernels.h" nogil:
         void (*merge_partial)(float *into, const float *partial, int32_t dim) noexcept
         void (*finish_partial)(const float *partial, int32_t dim, float *out) noexcept
         Extremes (*extremes)(const float *x, int32_t n) noexcept
-        uint32_t (*noise)(const NoiseKey *key, uint32_t first_block, uint32_t (*words)[64]) noexcept
+        void (*noise)(const NoiseKey *key, uint32_t first_block, Noise *noise) noexcept
     matmul_fn *kernels_matmul(const Table *kernels, FormatId format) noexcept
 
 
@@ -235,10 +239,9 @@ def extremes(isa, const float[::1] x):
 
 
 def noise(isa, uint64_t seed, uint32_t index, uint32_t completion, uint32_t first_block):
-    """(random words uint32 [4 · NOISE_BLOCKS], the least): of the tokens from 4 · first_block on."""
+    """Random words, uint32 [4 · NOISE_BLOCKS], of the tokens from 4 · first_block, and the least of each lane, [8]."""
     cdef NoiseKey key
+    cdef Noise noise
     key.seed, key.index, key.completion, key.purpose = seed, index, completion, 0
-    words = np.empty((4, NOISE_BLOCKS), np.uint32)
-    cdef uint32_t[:, ::1] c_words = words
-    least = table(isa).noise(&key, first_block, <uint32_t (*)[64]>&c_words[0, 0])
-    return words.T.ravel(), least
+    table(isa).noise(&key, first_block, &noise)
+    return np.array(noise.words, np.uint32).T.ravel(), np.array(noise.least, np.uint32)
