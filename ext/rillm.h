@@ -60,6 +60,7 @@ enum ScaleType {
     SCALE_BF16,
     SCALE_U8_F16,
     SCALE_I8_F16, /* two-level: a group's byte times the f16 of SUPER columns, exact in f32 */
+    SCALE_U6_F16, /* the same of six bits, scales and minima */
 };
 
 struct Format {
@@ -78,12 +79,14 @@ extern const struct Format formats[N_FORMATS];
    padded to a line, then its values in lines of 4 columns of 8 bits or 8 of 4 bits (low nibbles columns 0-3). The last
    stretch has all of its scales, but values only up to the last 32 columns or the last group.
    Scales: f16 [groups of the stretch, 16], minima behind them. Two-level: f16 scales [16] and minima [16], then bytes of
-   scales and of minima, [groups of the stretch, 16] each.
+   scales and of minima, [groups of the stretch, 16] each. Those of six bits, eight groups: [8, 16] bytes of the lower
+   four of a scale, then of its minimum; [4, 16] of the upper two of groups g and g + 4, scale and minimum of each.
    5 or 6 bits: 32 columns are 4 lines of nibbles, then 1 or 2 lines of upper bits, those of columns
    0-3 lowest in a row's four bytes, those of 4-7 next, and so on. */
 
-/* Where the group of a column of codes, not floats, lies, for 16 rows: bytes from the panel's start; lines are those of 32 columns. */
-struct PanelPlace { size_t scales, minima, sub_scales, sub_minima, lines; };
+/* Where the group of a column of codes, not floats, lies, for 16 rows: bytes from the panel's start; subs are those of its
+   stretch, lines those of 32 columns. */
+struct PanelPlace { size_t scales, minima, subs, lines; };
 struct PanelPlace format_place(const struct Format *format, int32_t column);
 int32_t format_stretch_columns(const struct Format *format); /* of floats: those of a line */
 size_t format_scale_bytes(const struct Format *format);    /* before the values of a stretch */

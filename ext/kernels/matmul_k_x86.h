@@ -1,6 +1,7 @@
 /* What the x86 versions of matmul_k share: the rows and codes of a group, sums of sixteen activations. */
 #include <immintrin.h>
 
+#include "../pack/codes.h"
 #include "ahead.h"
 
 /* Where a group's scales are, for 16 rows of a panel. */

@@ -13,6 +13,30 @@ struct Block {
 
 enum { GROUP_AT_MOST = 64 };
 
+enum { SIX_BIT_GROUPS = SUPER / GROUP };
+
+/* Sub-scales of six bits as those of eight lie: [8, 16] scales, then [8, 16] minima. */
+static inline void six_bits_to_bytes(const uint8_t *six /* [192] */, uint8_t *bytes /* [256] */)
+{
+    for (int i = 0; i < 64; i++) {
+        const uint8_t upper = six[128 + i];
+        bytes[i] = (uint8_t)((six[i] & 15) | (upper << 4 & 48));
+        bytes[64 + i] = (uint8_t)((six[64 + i] & 15) | (upper & 48));
+        bytes[128 + i] = (uint8_t)(six[i] >> 4 | (upper << 2 & 48));
+        bytes[192 + i] = (uint8_t)(six[64 + i] >> 4 | (upper >> 2 & 48));
+    }
+}
+
+/* The sub-scales of a stretch in bytes, scales then minima: its own, or those of six bits in the room given. */
+static inline const uint8_t *sub_bytes(const struct Format *format, const uint8_t *subs,
+                                       uint8_t *room /* [2, SIX_BIT_GROUPS, 16] */)
+{
+    if (format->scale != SCALE_U6_F16)
+        return subs;
+    six_bits_to_bytes(subs, room);
+    return room;
+}
+
 /* A group of 16 rows as codes: of word i and row r, a byte each, columns 4i .. 4i + 3. */
 struct Words { uint32_t word[GROUP_AT_MOST / 4][LANES]; };
 

@@ -39,7 +39,8 @@ size_t format_scale_bytes(const struct Format *format)
 {
     if (!format->group)
         return 0;
-    size_t bytes = half_bytes(format) + (is_two_level(format) ? (size_t)(SUPER / format->group * LANES) : 0);
+    const size_t sub_bits = format->scale == SCALE_U6_F16 ? 6 : is_two_level(format) ? 8 : 0;
+    const size_t bytes = half_bytes(format) + (size_t)(SUPER / format->group * LANES) * sub_bits / 8;
     return round_up(format->minimum ? 2 * bytes : bytes, LINE_BYTES);
 }
 
@@ -52,12 +53,11 @@ struct PanelPlace format_place(const struct Format *format, int32_t column)
 {
     const int32_t columns = format_stretch_columns(format), within = column % columns;
     const size_t start = (size_t)(column / columns) * (format_scale_bytes(format) + value_bytes(format, columns));
-    const size_t halves = half_bytes(format), n_subs = (size_t)(SUPER / format->group * LANES);
+    const size_t halves = half_bytes(format);
     struct PanelPlace place;
     place.scales = start + (size_t)(within / format_scale_columns(format)) * LANES * sizeof(uint16_t);
     place.minima = place.scales + halves;
-    place.sub_scales = start + halves * (format->minimum ? 2 : 1) + (size_t)(within / format->group * LANES);
-    place.sub_minima = place.sub_scales + n_subs;
+    place.subs = start + halves * (format->minimum ? 2 : 1);
     place.lines = start + format_scale_bytes(format) + value_bytes(format, within / GROUP * GROUP);
     return place;
 }

@@ -49,6 +49,24 @@ static bool is_finite_scale(const struct Format *format, const struct Block *blo
     return (block->scale & infinity) != infinity && !(format->minimum && (block->minimum & infinity) == infinity);
 }
 
+/* Bytes [n, 16] into the stretch's room for them. */
+static void put_sub_scales(const struct Format *format, const uint8_t *scales, const uint8_t *minima, uint8_t *subs)
+{
+    const size_t n = format->scale >= SCALE_U8_F16 ? (size_t)(SUPER / format->group * LANES) : 0;
+    if (format->scale != SCALE_U6_F16) {
+        memcpy(subs, scales, n);
+        memcpy(subs + n, minima, format->minimum ? n : 0);
+        return;
+    }
+    for (int i = 0; i < 2 * 64; i++)
+        subs[i] = (uint8_t)((scales[i] & 15) | minima[i] << 4);
+    for (int i = 0; i < 64; i++) {
+        const int of_group = scales[i] >> 4 | minima[i] >> 4 << 2,
+                  of_fourth_next = scales[64 + i] >> 4 | minima[64 + i] >> 4 << 2;
+        subs[2 * 64 + i] = (uint8_t)(of_group | of_fourth_next << 4);
+    }
+}
+
 /* Block i of each row, and the lines of its groups. */
 static void blocks_to_panel(const struct Format *format, const struct Block *blocks /* [16] */, int32_t i,
                             uint8_t *panel)
@@ -59,11 +77,12 @@ static void blocks_to_panel(const struct Format *format, const struct Block *blo
     FOR_ROWS scales[r] = blocks[r].scale;
     if (format->minimum)
         FOR_ROWS minima[r] = blocks[r].minimum;
+    uint8_t sub_scales[SUPER / 16 * LANES], sub_minima[SUPER / 16 * LANES];
     for (int s = 0; s < n_subs; s++) {
-        FOR_ROWS panel[at.sub_scales + (size_t)(s * LANES + r)] = blocks[r].sub_scales[s];
-        if (format->minimum)
-            FOR_ROWS panel[at.sub_minima + (size_t)(s * LANES + r)] = blocks[r].sub_minima[s];
+        FOR_ROWS sub_scales[s * LANES + r] = blocks[r].sub_scales[s];
+        FOR_ROWS sub_minima[s * LANES + r] = blocks[r].sub_minima[s];
     }
+    put_sub_scales(format, sub_scales, sub_minima, panel + at.subs);
     uint8_t *lines = panel + at.lines;
     for (int g = 0; g < n_columns / GROUP; g++, lines += format->bits * LINE_BYTES) {
         struct Words words;

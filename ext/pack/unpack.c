@@ -7,6 +7,7 @@ static float scale_value(enum ScaleType type, uint16_t scale, uint8_t sub)
     switch (type) {
     case SCALE_F16: return f32_from_f16(scale);
     case SCALE_BF16: return f32_of_bf16(scale);
+    case SCALE_U6_F16:
     case SCALE_U8_F16: return f32_from_f16(scale) * (float)sub;
     case SCALE_I8_F16: return f32_from_f16(scale) * (float)(int8_t)sub;
     default: return 0.0f;
@@ -20,7 +21,7 @@ static void block_to_f32(const struct Format *format, const struct Block *block,
     for (int c = 0, g = 0; c < n; g++) {
         float scale = scale_value(format->scale, block->scale, block->sub_scales[g]);
         float minimum = scale_value(format->minimum, block->minimum, block->sub_minima[g]);
-        if (format->minimum == SCALE_U8_F16)
+        if (format->minimum >= SCALE_U8_F16)
             minimum = -minimum;
         for (int end = c + format->group; c < end; c++) {
             int code = format->bits == 8 ? (int8_t)block->q[c] : block->q[c] - format->zero;
@@ -59,9 +60,12 @@ static void panel_to_block(const struct Format *format, const uint8_t *panel, in
     const struct PanelPlace at = format_place(format, start);
     block->scale = ((const uint16_t *)(panel + at.scales))[row];
     block->minimum = format->minimum ? ((const uint16_t *)(panel + at.minima))[row] : 0;
-    for (int g = 0; n == SUPER && g < n / format->group; g++) {
-        block->sub_scales[g] = panel[at.sub_scales + (size_t)(g * LANES + row)];
-        block->sub_minima[g] = format->minimum ? panel[at.sub_minima + (size_t)(g * LANES + row)] : 0;
+    uint8_t bytes[2 * SIX_BIT_GROUPS * LANES];
+    const uint8_t *subs = sub_bytes(format, panel + at.subs, bytes);
+    const int n_subs = n == SUPER ? n / format->group : 0;
+    for (int g = 0; g < n_subs; g++) {
+        block->sub_scales[g] = subs[g * LANES + row];
+        block->sub_minima[g] = format->minimum ? subs[(n_subs + g) * LANES + row] : 0;
     }
     const uint8_t *lines = panel + at.lines + row * 4;
     for (int c = 0; c < n; c++)

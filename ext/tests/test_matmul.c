@@ -22,12 +22,13 @@ struct Stretch {
 
 static struct Stretch stretch_of(const struct Format *format)
 {
-    const bool is_two_level = format->scale == SCALE_U8_F16 || format->scale == SCALE_I8_F16;
+    const bool is_two_level = format->scale >= SCALE_U8_F16;
     struct Stretch s = { is_two_level          ? 256
                              : format->minimum ? format->group
                                                : 2 * format->group,
                          is_two_level || format->minimum ? 1 : 2, is_two_level ? 256 / format->group : 0, 0, 0 };
-    s.scale_bytes = (size_t)((s.halves * 2 + s.subs) * 16 * (format->minimum ? 2 : 1) + 63) / 64 * 64;
+    const int32_t sub_bytes = format->scale == SCALE_U6_F16 ? s.subs * 6 / 8 : s.subs;
+    s.scale_bytes = (size_t)((s.halves * 2 + sub_bytes) * 16 * (format->minimum ? 2 : 1) + 63) / 64 * 64;
     s.bytes = s.scale_bytes + (size_t)(s.columns * 16 * format->bits / 8);
     return s;
 }
@@ -49,13 +50,16 @@ static int32_t code_at(const struct Case *t, const uint8_t *panel, int32_t row, 
     return code - t->format->zero;
 }
 
-/* A two-level scale is an exact product: 11 bits times 8. */
-static float scale_at(enum ScaleType type, const uint8_t *halves, const uint8_t *bytes)
+/* The lower level of a group's scale, or of its minimum; of six bits four lie in [8, 16] bytes, two in [4, 16]. */
+static int32_t sub_at(enum ScaleType type, const uint8_t *subs, int32_t n, int32_t row, int32_t group, bool is_minimum)
 {
-    uint16_t half;
-    memcpy(&half, halves, 2);
-    float scale = type == SCALE_BF16 ? f32_of_bf16(half) : f32_from_f16(half);
-    return type == SCALE_U8_F16 ? scale * (float)*bytes : type == SCALE_I8_F16 ? scale * (float)(int8_t)*bytes : scale;
+    const uint8_t byte = subs[(is_minimum * n + group) * 16 + row];
+    if (type == SCALE_I8_F16)
+        return (int8_t)byte;
+    if (type == SCALE_U8_F16)
+        return byte;
+    const int32_t lower = subs[group * 16 + row], upper = subs[(8 + group % 4) * 16 + row];
+    return (is_minimum ? lower / 16 : lower % 16) + (upper >> (group / 4 * 4 + is_minimum * 2)) % 4 * 16;
 }
 
 /* Of a row's group at a column: its scale, or its minimum, which stands behind all scales of its size in the stretch. */
@@ -66,8 +70,12 @@ static float group_scale(const struct Case *t, const uint8_t *panel, int32_t row
     const uint8_t *halves = panel + (size_t)(column / s.columns) * s.bytes;
     const uint8_t *subs = halves + (t->format->minimum ? 2 : 1) * s.halves * 32;
     const enum ScaleType type = is_minimum ? t->format->minimum : t->format->scale;
-    const int32_t half = is_minimum * s.halves + (s.subs ? 0 : in_stretch), sub = is_minimum * s.subs + in_stretch;
-    float scale = scale_at(type, halves + (half * 16 + row) * 2, subs + sub * 16 + row);
+    const int32_t half = is_minimum * s.halves + (s.subs ? 0 : in_stretch);
+    uint16_t bits;
+    memcpy(&bits, halves + (half * 16 + row) * 2, 2);
+    float scale = type == SCALE_BF16 ? f32_of_bf16(bits) : f32_from_f16(bits);
+    if (s.subs) /* an exact product: 11 bits times 8 */
+        scale *= (float)sub_at(type, subs, s.subs, row, in_stretch, is_minimum);
     return is_minimum && s.subs ? -scale : scale;
 }
 

@@ -24,7 +24,7 @@ from rillm.engine._engine import Weights
 from rillm.weights.packing import Layout, in_threads
 from rillm.whole_file import writing
 
-PACKING = 2  # raised when the same source and plan are packed to other bytes
+PACKING = 3  # raised when the same source and plan are packed to other bytes
 
 _MAGIC = b"rillmpak"
 _PREFIX = struct.Struct("<8sII")  # magic, bytes of the header, their CRC-32
