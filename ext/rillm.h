@@ -137,12 +137,11 @@ void source_to_f32(enum SourceKind kind, const uint8_t *source, int32_t n_column
 
 struct Activation {       /* n rows of vectors as a matrix reads them */
     float *values;        /* [n_rows, stride] */
-    int8_t *q;            /* [n_rows, stride], or unused: in [-127, 127] */
-    float *scales;        /* [n_rows, stride / GROUP]: values ≈ scales · q */
-    int32_t *minus_sums;  /* [n_rows, stride / GROUP]: −Σ q of a group */
+    int8_t *q;            /* [n_rows · n_planes, stride], or unused: in [-127, 127] */
+    float *scales;        /* [n_rows · n_planes, stride / GROUP]: values ≈ the sum over planes of scales · q */
+    int32_t *minus_sums;  /* [n_rows · n_planes, stride / GROUP]: −Σ q of a group */
     int32_t stride;       /* a multiple of 64; columns past the vector are zeros */
-    int32_t n_planes; /* so many rows of q, scales, minus_sums for each of values, the second of what the first leaves:
-                             stages add what kernels make of them */
+    int32_t n_planes;     /* 1, or 2: the second is of what the first leaves. To integer kernels they are rows */
 };
 
 /* For 1 to TILE_ROWS rows; of one panel the stride does not matter. */
@@ -150,20 +149,20 @@ typedef void matmul_fn(const uint8_t *panels, size_t stride_bytes, int32_t n_pan
                        const struct Activation *x, int32_t first_row, int32_t n_rows,
                        float *out /* [n_rows, out_stride], n_panels · 16 written */, size_t out_stride);
 
-struct Segment { /* a run of panels of one format */
+struct Segment {          /* a run of panels of one format */
     const struct Format *format;
     const uint8_t *panels;
-    size_t stride_bytes; /* from a panel to the next */
+    size_t stride_bytes;  /* from a panel to the next */
     size_t panel_bytes;
     int32_t n_panels;
-    matmul_fn *multiply; /* of format, in the engine's instruction set: set by engine_create */
+    matmul_fn *multiply;  /* of format, in the engine's instruction set: set by engine_create */
 };
 
 struct Matrix {
-    struct Segment *segments; /* [n_segments], rows in order */
-    const float *bias; /* [n_panels · 16] or NULL */
+    struct Segment *segments;  /* [n_segments], rows in order */
+    const float *bias;         /* [n_panels · 16] or NULL */
     int32_t n_segments, n_panels, n_columns;
-    size_t n_bytes; /* of its panels: set by engine_create, as is what its activation must hold */
+    size_t n_bytes;            /* of its panels: set by engine_create, as is what its activation must hold */
     bool reads_integers;
 };
 
@@ -171,14 +170,14 @@ enum NormKind { NORM_NONE, NORM_RMS, NORM_LAYER };
 struct Norm {
     enum NormKind kind;
     float epsilon;
-    const float *weight; /* [n] */
-    const float *bias; /* [n] or NULL */
+    const float *weight;      /* [n] */
+    const float *bias;        /* [n] or NULL */
 };
 
-struct Rope { /* pairs (i, i + n_pairs) of a head turn by position · frequency */
-    const float *inverse_frequencies; /* [n_pairs] */
+struct Rope {                 /* pairs (i, i + n_pairs) of a head turn by position · frequency */
+    const float *inverse_frequencies;  /* [n_pairs] */
     int32_t n_pairs;
-    float amplitude; /* of cosines and sines */
+    float amplitude;          /* of cosines and sines */
 };
 
 enum ActivationFunction { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU2, ACTIVATION_XIELU };
@@ -186,35 +185,35 @@ typedef void activate_fn(const float *x, const float *up /* or NULL: ones */, in
                          float *out /* activation(x) · up */);
 
 struct Layer {
-    struct Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm; /* of x; of what is added to x */
-    struct Norm q_norm, k_norm; /* weights [n_heads, head_dim padded to 16], [n_kv_heads, ...] */
-    struct Matrix qkv; /* heads of q, then k, then v, each padded to 16 rows */
+    struct Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;  /* of x; of what is added to x */
+    struct Norm q_norm, k_norm;            /* weights [n_heads, head_dim padded to 16], [n_kv_heads, ...] */
+    struct Matrix qkv;                     /* heads of q, then k, then v, each padded to 16 rows */
     struct Matrix output, up, down;
-    struct Matrix gate; /* alternates with up by panel in memory; without panels: no gate */
-    const float *activation_parameters; /* of xielu: [alpha_p, alpha_n, beta, epsilon] */
-    float attention_scale; /* of scores */
-    int32_t rope; /* index in ropes, or -1: positions do not turn */
-    int32_t window; /* positions seen, its own included; 0: all */
-    bool is_parallel; /* attention and MLP read the same x */
-    bool norms_whole_qk; /* q_norm is over all heads together, not over each */
+    struct Matrix gate;                    /* alternates with up by panel in memory; without panels: no gate */
+    const float *activation_parameters;    /* of xielu: [alpha_p, alpha_n, beta, epsilon] */
+    float attention_scale;                 /* of scores */
+    int32_t rope;                          /* index in ropes, or -1: positions do not turn */
+    int32_t window;                        /* positions seen, its own included; 0: all */
+    bool is_parallel;                      /* attention and MLP read the same x */
+    bool norms_whole_qk;                   /* q_norm is over all heads together, not over each */
     bool norms_after_rope;
 };
 
 struct Plan {
     int32_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size, n_ropes;
     enum ActivationFunction activation;
-    float attention_softcap; /* a cap of 0: none */
+    float attention_softcap;                       /* a cap of 0: none */
     float embedding_scale, residual_scale, logit_scale, logit_softcap;
-    float qkv_clip; /* q, k, v are held within ± it; 0: free */
-    float position_scale; /* q · (1 + it · log(1 + ⌊position / position_scale_context⌋)) */
+    float qkv_clip;                                /* q, k, v are held within ± it; 0: free */
+    float position_scale;                          /* q · (1 + it · log(1 + ⌊position / position_scale_context⌋)) */
     int32_t position_scale_context;
-    int32_t activation_planes; /* 2: activations are two int8 vectors, coarse and fine; else one */
-    const struct Rope *ropes; /* [n_ropes] */
+    int32_t activation_planes;                     /* int8 vectors that make one: 1, or 2, coarse and fine */
+    const struct Rope *ropes;                      /* [n_ropes] */
     struct Norm final_norm;
     struct Matrix embedding, head;
-    struct Matrix positions; /* learned: added to the embedding; without panels: none */
-    struct Layer *layers; /* [n_layers] */
-    activate_fn *activate; /* set by engine_create */
+    struct Matrix positions;                       /* learned: added to the embedding; without panels: none */
+    struct Layer *layers;                          /* [n_layers] */
+    activate_fn *activate;                         /* set by engine_create */
 };
 
 /* ---- memory ----------------------------------------------------------------------------------- */
@@ -234,15 +233,15 @@ enum KvFormat { KV_F32, KV_F16, KV_Q8, N_KV_FORMATS }; /* q8: int8, one scale a 
 size_t kv_block_bytes(enum KvFormat format, int32_t head_width);
 
 enum ContextPolicy {
-    CONTEXT_STOP, /* length positions, and no more */
-    CONTEXT_SLIDE, /* then each row sees the first n_keep and the last length − n_keep, its own included */
-    CONTEXT_SINK, /* the same, those n_keep as near as if nothing lay between */
+    CONTEXT_STOP,             /* length positions, and no more */
+    CONTEXT_SLIDE,            /* then each row sees the first n_keep and the last length − n_keep, its own included */
+    CONTEXT_SINK,             /* the same, those n_keep as near as if nothing lay between */
 };
 struct Context {
-    int32_t length; /* the most positions that a row sees */
+    int32_t length;           /* the most positions that a row sees */
     enum ContextPolicy policy;
-    int32_t n_keep; /* less than length */
-    int32_t limit; /* positions are below it; 0: as many as there can be */
+    int32_t n_keep;           /* less than length */
+    int32_t limit;            /* positions are below it; 0: as many as there can be */
 };
 
 struct Cache;

@@ -239,6 +239,15 @@ def test_a_wrong_option_is_refused_before_loading(monkeypatch, arguments, words)
     assert words in " ".join(ran.stderr.split())
 
 
+@pytest.mark.parametrize("option", ["weights", "activations", "kv"])
+def test_a_format_that_is_none_is_refused_before_anything_is_fetched(monkeypatch, option):
+    monkeypatch.setattr(hub, "find", lambda *_, **__: pytest.fail("looked for"))
+    monkeypatch.delenv("RILLM_DEBUG", raising=False)
+    ran = run("generate", "x", f"--{option}", "int3")
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"rillm: {option} is 'int3', expected one of ")
+
+
 def test_standard_input_that_is_no_text_is_refused(monkeypatch):
     monkeypatch.setattr(loading, "load_model", lambda *args: pytest.fail("loaded"))
     ran = run("generate", input=b"\xff\xfe")

@@ -105,9 +105,16 @@ def test_int16_activations_say_what_floats_say(int16_model, golden):
 def test_activations_are_named(tiny_folder):
     with pytest.raises(ValueError, match="activations is 'int4', expected one of int8, int16"):
         rillm.Model.from_pretrained(tiny_folder("base"), activations="int4")
+    prints = set()
     for activations in ("int8", "int16"):
         with rillm.Model.from_pretrained(tiny_folder("base"), activations=activations) as model:
             assert model.info()["activations"] == activations
+        with rillm.Model.from_pretrained(
+            tiny_folder("base"), weights="bf16", activations=activations
+        ) as model:
+            assert model.info()["activations"] == "f32"  # and either is the same model
+            prints.add(model.fingerprint)
+    assert len(prints) == 1
 
 
 def test_the_readme_example(real_model):

@@ -96,7 +96,7 @@ def test_mismatches_are_refused_in_words(model, tiny_folder, saved):
     with rillm.Model.from_pretrained(folder, context=4096, weights="f32", kv="f16") as other:
         refused(other.session(), "saved with model '[0-9a-f]{64}', but here it is")
     with rillm.Model.from_pretrained(folder, context=4096, activations="int16", kv="f16") as other:
-        refused(other.session(), "saved with model")
+        refused(other.session(), "saved with activations 'int8', but here it is 'int16'")
     with rillm.Model.from_pretrained(folder, context=4096, kv="q8") as other:
         refused(other.session(), "saved with kv 'f16', but here it is 'q8'")
     with rillm.Model.from_pretrained(tiny_folder("gemma3_text_linear"), kv="f16") as other:

@@ -20,7 +20,8 @@ struct Deal {
     struct Pool *pool;
     struct Claim *claims;               /* [n_workers] */
     uint32_t round;                     /* the barriers passed, the same for all */
-    int32_t n, whole;                   /* so many stay together */
+    int32_t n;                          /* panels or tasks */
+    int32_t whole;                      /* so many of them stay together */
     int32_t unit;                       /* taken at least */
     int32_t worker, n_workers;
     struct Range kept, tail;            /* of the worker's share; kept is empty once it is given out */
@@ -31,7 +32,7 @@ struct Deal deal_panels(const struct Matrix *matrix, int32_t whole, struct Pool 
                         int32_t worker);
 struct Deal deal_tasks(int32_t n, struct Pool *pool, struct Claim *claims, int32_t worker);
 int32_t deal_first(const struct Matrix *matrix, int32_t n_workers, int32_t worker); /* where its share begins */
-/* The next piece. False: all workers are done with all pieces. */
+/* The next piece. False, once: all workers are done with all pieces, for it has met them at the barrier. */
 bool deal_next(struct Deal *deal, struct Range *piece);
 
 #endif

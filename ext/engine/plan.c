@@ -112,13 +112,15 @@ static int32_t largest(int32_t a, int32_t b) { return a > b ? a : b; }
 
 enum Status engine_create(struct Engine **created, struct Plan *plan, const struct Kernels *kernels, int32_t n_threads)
 {
+    if (plan->activation_planes < 1 || plan->activation_planes > 2)
+        return STATUS_BAD_ARGUMENT;
     struct Engine *engine = calloc(1, sizeof *engine);
     if (!engine)
         return STATUS_NO_MEMORY;
     engine->plan = plan;
     engine->kernels = kernels;
     engine->n_threads = n_threads;
-    engine->n_planes = plan->activation_planes == 2 ? 2 : 1;
+    engine->n_planes = plan->activation_planes;
     engine->head_width = round_up(plan->head_dim, LANES);
     engine->head_panels = engine->head_width / LANES;
     engine->group = plan->n_heads / plan->n_kv_heads;

@@ -117,12 +117,18 @@ enum {
     PANELS_SUMMED = 32, /* of which the planes' sums are added at once */
 };
 
-/* The planes of a row are rows to a kernel, whose sums are added. */
+/* Rows that a kernel takes at once: to one of integers the planes of a row are rows. */
+static int32_t rows_at_once(const struct Segment *segment, const struct Activation *x)
+{
+    return segment->format->group ? TILE_ROWS / x->n_planes : TILE_ROWS;
+}
+
+/* The sums of a row's two planes are added. */
 static void multiply(const struct Segment *segment, const uint8_t *panels, size_t stride_bytes, int32_t n_panels,
                      int32_t n_columns, const struct Activation *x, int32_t first_row, int32_t n_rows, float *out,
                      size_t out_stride)
 {
-    if (x->n_planes == 1 || !segment->format->group) {
+    if (rows_at_once(segment, x) == TILE_ROWS) {
         segment->multiply(panels, stride_bytes, n_panels, n_columns, x, first_row, n_rows, out, out_stride);
         return;
     }
@@ -147,7 +153,7 @@ void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_
         const struct Segment *segment = &matrix->segments[s];
         int32_t from = first > start ? first - start : 0;
         int32_t to = last - start < segment->n_panels ? last - start : segment->n_panels;
-        const int32_t tile = TILE_ROWS / x->n_planes, at_once = n_rows <= tile ? to - from : PANELS_NEAR;
+        const int32_t tile = rows_at_once(segment, x), at_once = n_rows <= tile ? to - from : PANELS_NEAR;
         for (int32_t p = from; p < to; p += at_once)
             for (int32_t r = 0; r < n_rows; r += tile)
                 multiply(segment, segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes,
@@ -228,7 +234,8 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
 void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct Activation *x)
 {
     struct Engine *engine = worker.engine;
-    const int32_t n_rows = engine->step.n_rows, tile_rows = TILE_ROWS / engine->n_planes;
+    const int32_t n_rows = engine->step.n_rows;
+    const int32_t tile_rows = layer->up.reads_integers ? TILE_ROWS / x->n_planes : TILE_ROWS;
     const bool has_gate = layer->gate.n_panels > 0;
     struct GateUp tile[TILE_ROWS][2];
     struct Deal deal = panels_of(worker, &layer->up, 1);

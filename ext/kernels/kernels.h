@@ -11,7 +11,7 @@
 typedef void quantize_fn(const float *x, int32_t n_columns /* a multiple of GROUP */, int8_t *q,
                          float *scales /* [n_columns / GROUP] */, int32_t *minus_sums);
 typedef void residue_fn(const float *x, int32_t n_columns, const int8_t *q, const float *scales,
-                        float *out /* x − scales · q, rounded once */);
+                        float *out /* [n_columns]: x − scales · q, rounded once */);
 typedef void norm_fn(const float *x, const float *weight, const float *bias /* or NULL */, int32_t width,
                      int32_t n /* numbers among the width, the others being zeros */, float epsilon, float *out);
 typedef void rope_fn(float *head, const float *cosines, const float *sines, int32_t half);

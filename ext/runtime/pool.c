@@ -206,14 +206,18 @@ static bool arrive(struct Pool *pool, struct Meeting meeting)
     return true;
 }
 
-void pool_barrier(struct Pool *pool)
+static void await_others(struct Pool *pool, struct Meeting meeting)
 {
-    const struct Meeting meeting = next_meeting(pool);
-    if (arrive(pool, meeting))
-        return;
     int64_t waited = word_wait_change(&pool->phase, meeting.phase);
     if (waited)
         atomic_fetch_add(&pool->waited, waited);
+}
+
+void pool_barrier(struct Pool *pool)
+{
+    const struct Meeting meeting = next_meeting(pool);
+    if (!arrive(pool, meeting))
+        await_others(pool, meeting);
 }
 
 bool pool_barrier_soon(struct Pool *pool)
@@ -224,6 +228,6 @@ bool pool_barrier_soon(struct Pool *pool)
     for (uint64_t seen = atomic_load(&pool->arrived); seen >> 32 == meeting.phase && (uint32_t)seen < meeting.n;)
         if (atomic_compare_exchange_weak(&pool->arrived, &seen, seen - 1))
             return false;
-    word_wait_change(&pool->phase, meeting.phase);   /* the last has just come */
+    await_others(pool, meeting);                     /* the last has just come */
     return true;
 }

@@ -19,7 +19,7 @@ static float noise_bound(uint32_t word)
     return (32.0f - exponent) * 0.6931472f + 0.001f;
 }
 
-/* Words above it have a bound below `noise`. */
+/* Words above it have a bound below `noise`: 0.001 more than noise_bound has covers what rounds on the way. */
 static uint32_t largest_word(float noise)
 {
     const float exponent = 32.0f - (noise - 0.002f) * 1.442695f;

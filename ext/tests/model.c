@@ -239,7 +239,7 @@ static void make_plan(struct Model *model)
                            s->vocab_size,
                            s->n_ropes,
                            .activation = s->activation,
-                           .activation_planes = s->planes,
+                           .activation_planes = s->planes == 2 ? 2 : 1,
                            .attention_softcap = s->softcap,
                            .logit_softcap = s->softcap * 4,
                            .embedding_scale = scale,

@@ -214,6 +214,10 @@ void test_refused_steps(void)
     struct Cache *no_cache = NULL;
     CHECK(engine_create(&none, &model->plan, isas[0], 0) == STATUS_BAD_ARGUMENT, "0 threads");
     CHECK(engine_create(&none, &model->plan, isas[0], MAX_THREADS + 1) == STATUS_BAD_ARGUMENT, "too many threads");
+    const int32_t planes = model->plan.activation_planes;
+    model->plan.activation_planes = 3;
+    CHECK(engine_create(&none, &model->plan, isas[0], 1) == STATUS_BAD_ARGUMENT, "three planes");
+    model->plan.activation_planes = planes;
     CHECK(cache_create(&no_cache, &model->plan, KV_F32, &(struct Context){ .length = 0 }) == STATUS_BAD_ARGUMENT,
           "context of 0");
     CHECK(!none && !no_cache, "created all the same");

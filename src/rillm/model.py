@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -31,7 +32,7 @@ from rillm.plan import make_plan, ropes_for
 from rillm.prefix_cache import PrefixCache
 from rillm.session import Session
 from rillm.weights import packed
-from rillm.weights.formats import canonical
+from rillm.weights.formats import FLOATS, canonical
 from rillm.weights.packing import Layout
 
 
@@ -100,8 +101,8 @@ class Model:
             "auto" (a quantized file's own formats, else q8), "f32", "bf16", "f16", "q8", "q4",
             "q4_64" (groups of 64 columns, not 32: a tenth smaller, less exact).
         activations : str
-            What integer weights meet: "int8", or "int16" (two planes of int8: as exact as floats,
-            at hardly any cost while decoding, at half the speed of prefill).
+            What integer weights meet: "int8", or "int16" (two planes of int8, off by at most 2^-16
+            of a group's largest: as fast while decoding, at half the speed of prefill).
         kv : str
             Of the cache: "auto" (f32 with f32 weights, else f16), "f32", "f16", "q8".
         threads : int, optional
@@ -123,7 +124,7 @@ class Model:
         weights = canonical(weights)
         if kv not in ("auto", *KV_FORMATS):
             raise ValueError(f"kv is {kv!r}, expected one of auto, {', '.join(KV_FORMATS)}")
-        if activations not in ACTIVATION_FORMATS:
+        if activations not in tuple(ACTIVATION_FORMATS):
             raise ValueError(
                 f"activations is {activations!r}, expected one of {', '.join(ACTIVATION_FORMATS)}"
             )
@@ -232,13 +233,14 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of weights and arithmetic: equal where keys and values are."""
+        """A hash of weights and arithmetic: keys and values are equal if activations and kv are."""
         from hashlib import sha256
 
         if self._weights is None:
             raise SessionClosed("this model is closed: save its sessions before")
         digest = sha256(self._weights.view())
-        digest.update(repr((self._config.model_type, self._plan)).encode())
+        plan = replace(self._plan, activation_format="")  # told by itself, as the cache's is
+        digest.update(repr((self._config.model_type, plan)).encode())
         for frequencies, amplitude in self._plan.ropes:
             digest.update(frequencies.tobytes() + repr(amplitude).encode())
         return digest.hexdigest()
@@ -343,7 +345,7 @@ class Model:
                 "context": self.context_length,
             },
             "weights": formats,
-            "activations": self._plan.activations,
+            "activations": self.activations,
             "kv": self._kv,
             "kv_bytes_per_position": self._plan.kv_bytes_per_position(self._kv),
             "bytes_per_token": self._bytes_per_token,
@@ -370,6 +372,15 @@ class Model:
         self.close()
 
     @property
+    def activations(self) -> str:
+        """What matrices meet: "int8" or "int16", or "f32" where none of them is of integers."""
+        return self._plan.activation_format if self._formats - {*FLOATS} else "f32"
+
+    @property
+    def _formats(self) -> set[str]:
+        return {s.format for matrix in self._plan.matrices for s in matrix.segments}
+
+    @property
     def _bytes_per_token(self) -> int:
         return sum(matrix.n_bytes for matrix in self._plan.matrices)
 
@@ -392,8 +403,7 @@ class Model:
     def _choose_kv(self, kv: str) -> str:
         if kv != "auto":
             return kv
-        formats = {s.format for matrix in self._plan.matrices for s in matrix.segments}
-        return "f32" if formats == {"f32"} else "f16"
+        return "f32" if self._formats == {"f32"} else "f16"
 
 
 def _is_id(value) -> bool:

@@ -68,7 +68,7 @@ class Plan:
     ffn_dim: int
     vocab_size: int
     activation: str
-    activations: str
+    activation_format: str
     attention_softcap: float
     embedding_scale: float
     residual_scale: float
@@ -147,8 +147,8 @@ class _Planner:
             head_dim=c.head_dim,
             ffn_dim=c.ffn_dim,
             vocab_size=c.vocab_size,
-            activations=self.activations,
             activation=f.activation,
+            activation_format=self.activations,
             attention_softcap=f.attention_softcap or 0.0,
             embedding_scale=f.embedding_scale,
             residual_scale=f.residual_scale,

@@ -71,7 +71,7 @@ def read(path: Path, session: Session, cache: Cache, model: Model) -> Saved:
     wanted = _described(session, cache, model)
     if _KEY not in metadata:
         raise SessionFileError(f"{path}: a safetensors file, but no saved session")
-    for key in (_KEY, "model", "kv"):
+    for key in (_KEY, "model", "activations", "kv"):
         if metadata.get(key) != wanted[key]:
             raise SessionFileError(
                 f"{path}: saved with {key} {metadata.get(key)!r}, but here it is {wanted[key]!r}"
@@ -125,6 +125,7 @@ def _described(session: Session, cache: Cache, model: Model) -> dict[str, str]:
     return {
         _KEY: VERSION,
         "model": model.fingerprint,
+        "activations": model.activations,
         "kv": cache.format,
         "policy": session.context_policy,
         "context": str(session.context),

@@ -36,7 +36,7 @@ def model_options(command: Callable) -> Callable:
             default="int8",
             show_default=True,
             metavar="FORMAT",
-            help="What integer weights meet: int8, or int16, exact but half as fast with prompts.",
+            help="What integer weights meet: int8, or int16, finer but slower with prompts.",
         ),
         click.option(
             "--weights",
@@ -52,14 +52,17 @@ def model_options(command: Callable) -> Callable:
 
 def load_model(name: str, weights: str, activations: str, kv: str, threads: int | None) -> Model:
     """Find or fetch a model, with a progress bar, and load it."""
-    from rillm.checkpoint import hub
     from rillm.model import Model
 
     with progress_bar() as progress:
-        path = hub.find(name, progress)
-    return Model.from_pretrained(
-        path, weights=weights, activations=activations, kv=kv, threads=threads
-    )
+        return Model.from_pretrained(
+            name,
+            weights=weights,
+            activations=activations,
+            kv=kv,
+            threads=threads,
+            progress=progress,
+        )
 
 
 def weight_formats(info: dict) -> list[str]:

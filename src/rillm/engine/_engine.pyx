@@ -226,7 +226,7 @@ cdef class Engine:
         self.plan.activation = <ActivationFunction><int>ACTIVATIONS.index(plan.activation)
         self.plan.position_scale = plan.position_scale
         self.plan.position_scale_context = plan.position_scale_context
-        self.plan.activation_planes = ACTIVATION_FORMATS[plan.activations]
+        self.plan.activation_planes = ACTIVATION_FORMATS[plan.activation_format]
         self.plan.attention_softcap = plan.attention_softcap
         self.plan.embedding_scale = plan.embedding_scale
         self.plan.residual_scale = plan.residual_scale

@@ -21,13 +21,14 @@ NATIVE = {
     "IQ4_XS": "q8k",
     "MXFP4": "q5b",
 }
+FLOATS = ("f32", "bf16", "f16")
 ALIASES = {"int8": "q8", "int4": "q4"}
-CHOICES = ("auto", "f32", "bf16", "f16", "q8", "q4", "q4_64")
+CHOICES = ("auto", *FLOATS, "q8", "q4", "q4_64")
 
 
 def canonical(weights: str) -> str:
     """The name of a `weights=` choice; ValueError for an unknown one."""
-    weights = ALIASES.get(weights, weights)
+    weights = ALIASES.get(str(weights), weights)
     if weights not in CHOICES:
         known = ", ".join((*CHOICES, *ALIASES))
         raise ValueError(f"weights is {weights!r}, expected one of {known}")
