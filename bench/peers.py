@@ -26,6 +26,7 @@ WORKS = (
     "rows4",
     "rows8",
 )  # rowsN: one step of N
+ROOF_PASSES = 2
 COUNTING = "One, two, three, four,", " five, six,"  # CTranslate2, a scale a row, goes astray later
 
 
@@ -51,31 +52,36 @@ def best_llama_cpp(path, may_repack, **options):
 
 
 def run(engines, roof, work, depth, rounds, n_tokens) -> list[dict]:
-    """One work on all engines, a few tokens each in turn; seconds are medians over all turns."""
-    seconds = {engine.name: [] for engine in engines}
+    """One work on all engines, a few tokens each in turn, a read of the roof between rounds.
+
+    Tokens/s are medians over all turns; ratios and shares of the roof over rounds, each of its own
+    minute: memory's speed swings by two within a run.
+    """
+    seconds = {engine.name: [] for engine in engines}  # [rounds][tokens]
     for engine in engines:
         engine.prepare(work, depth)
-    before = roof.measure()
-    for _ in range(rounds):
-        for engine in engines:
-            seconds[engine.name] += engine.turn(work, depth, n_tokens)
-    after = roof.measure()
+    roofs = [roof.measure(passes=ROOF_PASSES)]
+    for i in range(rounds):
+        for engine in engines if i % 2 else reversed(engines):
+            seconds[engine.name].append(engine.turn(work, depth, n_tokens))
+        roofs.append(roof.measure(passes=ROOF_PASSES))
+    roofs = np.array(roofs)
     ours = next(engine for engine in engines if engine.name == "rillm")
     n_bytes = ours.bytes_per_token + ours.kv_bytes_per_position * depth
+    each = {name: np.array([median(turn) for turn in turns]) for name, turns in seconds.items()}
+    theirs = each.get("llama.cpp")
     rows = []
     for engine in engines:
-        times = seconds[engine.name]
-        low, middle, high = np.percentile(times, [10, 50, 90])
+        low, middle, high = np.percentile(np.concatenate(seconds[engine.name]), [10, 50, 90])
         is_one_row = work in ("decode", "depth")  # which reads all weights for each token
-        share = n_bytes / middle / max(before, after) if is_one_row else None
+        shares = n_bytes / each[engine.name] / np.maximum(roofs[:-1], roofs[1:])
         rows.append({
             "engine": engine.name, "unit": "tokens/s", "median": 1 / middle,
-            "spread": [1 / high, 1 / low], "roof_share": share,
-            "roof": [before / 1e9, after / 1e9], "flags": engine.flags,
+            "spread": [1 / high, 1 / low],
+            "ratio_to_llama_cpp": None if theirs is None else median(theirs / each[engine.name]),
+            "roof_share": median(shares) if is_one_row else None,
+            "roof": [roofs.min() / 1e9, roofs.max() / 1e9], "flags": engine.flags,
         })  # fmt: skip
-    theirs = {row["engine"]: row["median"] for row in rows}.get("llama.cpp")
-    for row in rows:
-        row["ratio_to_llama_cpp"] = row["median"] / theirs if theirs else None
     return rows
 
 

@@ -25,27 +25,28 @@ class Roof:
         self._parts = [floats[a:b] for a, b in itertools.pairwise(edges)]
 
     def measure(self, passes: int = PASSES) -> float:
-        """Bytes per second of the best of some passes, each thread held to a core of its own."""
-        start, end = threading.Barrier(self.n_threads + 1), threading.Barrier(self.n_threads + 1)
+        """Bytes per second of the best of some passes, each thread held to a core of its own.
+
+        A pass lasts from its first thread's start to its last one's end, as they saw it: whoever
+        waits for them would look at the clock late, the cores being theirs.
+        """
+        start = threading.Barrier(self.n_threads)
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        spans = [[(0.0, 0.0)] * self.n_threads for _ in range(passes)]
 
         def read(i: int) -> None:
             if cores:
                 os.sched_setaffinity(0, {cores[i % len(cores)]})  # of this thread alone
-            for _ in range(passes):
+            for span in spans:
                 start.wait()
+                begun = perf_counter()
                 read_sum(self.isa, self._parts[i])
-                end.wait()
+                span[i] = (begun, perf_counter())
 
         threads = [threading.Thread(target=read, args=(i,)) for i in range(self.n_threads)]
         for thread in threads:
             thread.start()
-        seconds = []
-        for _ in range(passes):
-            start.wait()
-            begun = perf_counter()
-            end.wait()
-            seconds.append(perf_counter() - begun)
         for thread in threads:
             thread.join()
+        seconds = [max(end for _, end in span) - min(begun for begun, _ in span) for span in spans]
         return self.n_bytes / min(seconds)
