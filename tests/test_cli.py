@@ -317,6 +317,13 @@ def test_the_version_is_the_package_s(monkeypatch):
     assert run("--version").stdout == "rillm 1.2.3 of rillm\n"
 
 
+def test_the_package_runs_as_the_command():
+    ran = subprocess.run(
+        [sys.executable, "-m", "rillm", "--version"], env=child_environment(), capture_output=True
+    )
+    assert ran.stdout.startswith(b"rillm "), ran.stderr
+
+
 def test_help_imports_no_heavy_library():
     code = (
         "import sys; from click.testing import CliRunner; from rillm.cli import main;"
