@@ -79,8 +79,8 @@ extern const struct Format formats[N_FORMATS];
    padded to a line, then its values in lines of 4 columns of 8 bits or 8 of 4 bits (low nibbles columns 0-3). The last
    stretch has all of its scales, but values only up to the last 32 columns or the last group.
    Scales: f16 [groups of the stretch, 16], minima behind them. Two-level: f16 scales [16] and minima [16], then bytes of
-   scales and of minima, [groups of the stretch, 16] each. Those of six bits, eight groups: [8, 16] bytes of the lower
-   four of a scale, then of its minimum; [4, 16] of the upper two of groups g and g + 4, scale and minimum of each.
+   scales and of minima, [groups of the stretch, 16] each. Of six bits: [8, 16] bytes, the lower four of a scale below
+   those of its minimum; then [4, 16], from the lowest the upper two of scale g, minimum g, scale g + 4, minimum g + 4.
    5 or 6 bits: 32 columns are 4 lines of nibbles, then 1 or 2 lines of upper bits, those of columns
    0-3 lowest in a row's four bytes, those of 4-7 next, and so on. */
 

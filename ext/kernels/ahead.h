@@ -9,7 +9,7 @@
 
 enum {
     BYTES_AHEAD = 8192, /* of all panels that are read side by side */
-    CODES_AHEAD = 24576, /* of each of two in matmul_k, where a line takes long: the next cache keeps it */
+    CODES_AHEAD = 24576, /* of each of two in matmul_k whose codes are unpacked, a long time for a line */
 };
 
 /* From byte `at` of a panel to what is asked for, a distance ahead in each: near its end that is in the next panels, after

@@ -14,8 +14,7 @@ struct Set {
     float temperature;     /* above 0 */
     float *own_logits;     /* both NULL until the first narrowing */
     int32_t *own_tokens;
-    int32_t
-        *greatest; /* of each NOISE_TOKENS of the whole vocabulary, in the order of order_of_f32; or NULL: no memory */
+    int32_t *greatest;     /* logits, by order_of_f32, of each NOISE_TOKENS of a vocabulary; NULL: no memory */
 };
 
 /* The last that is kept in an order by key, larger first, on a tie by token. */

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for downloads only."""
+"""A progress bar on stderr, for downloads."""
 
 from __future__ import annotations
 
