@@ -239,13 +239,21 @@ def test_a_wrong_option_is_refused_before_loading(monkeypatch, arguments, words)
     assert words in " ".join(ran.stderr.split())
 
 
-@pytest.mark.parametrize("option", ["weights", "activations", "kv"])
-def test_a_format_that_is_none_is_refused_before_anything_is_fetched(monkeypatch, option):
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("weights", "int3", "'int3', expected one of auto, "),
+        ("activations", "int3", "'int3', expected one of int8, "),
+        ("kv", "int3", "'int3', expected one of auto, "),
+        ("threads", "257", "257, expected 1 to 256"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_fetched(monkeypatch, option, value, expected):
     monkeypatch.setattr(hub, "find", lambda *_, **__: pytest.fail("looked for"))
     monkeypatch.delenv("RILLM_DEBUG", raising=False)
-    ran = run("generate", "x", f"--{option}", "int3")
+    ran = run("generate", "x", f"--{option}", value)
     assert (ran.exit_code, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"rillm: {option} is 'int3', expected one of ")
+    assert ran.stderr.startswith(f"rillm: {option} is {expected}")
 
 
 def test_standard_input_that_is_no_text_is_refused(monkeypatch):

@@ -11,9 +11,7 @@ struct Block {
     uint8_t q[SUPER];                                        /* as stored: int8 for 8 bits, else 0 .. 2^bits − 1 */
 };
 
-enum { GROUP_AT_MOST = 64 };
-
-enum { SIX_BIT_GROUPS = SUPER / GROUP };
+enum { GROUP_AT_MOST = 64, SIX_BIT_GROUPS = SUPER / GROUP };
 
 /* Sub-scales of six bits as those of eight lie: [8, 16] scales, then [8, 16] minima. */
 static inline void six_bits_to_bytes(const uint8_t *six /* [192] */, uint8_t *bytes /* [256] */)
@@ -28,10 +26,10 @@ static inline void six_bits_to_bytes(const uint8_t *six /* [192] */, uint8_t *by
 }
 
 /* The sub-scales of a stretch in bytes, scales then minima: its own, or those of six bits in the room given. */
-static inline const uint8_t *sub_bytes(const struct Format *format, const uint8_t *subs,
+static inline const uint8_t *sub_bytes(enum ScaleType type, const uint8_t *subs,
                                        uint8_t *room /* [2, SIX_BIT_GROUPS, 16] */)
 {
-    if (format->scale != SCALE_U6_F16)
+    if (type != SCALE_U6_F16)
         return subs;
     six_bits_to_bytes(subs, room);
     return room;

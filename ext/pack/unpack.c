@@ -61,7 +61,7 @@ static void panel_to_block(const struct Format *format, const uint8_t *panel, in
     block->scale = ((const uint16_t *)(panel + at.scales))[row];
     block->minimum = format->minimum ? ((const uint16_t *)(panel + at.minima))[row] : 0;
     uint8_t bytes[2 * SIX_BIT_GROUPS * LANES];
-    const uint8_t *subs = sub_bytes(format, panel + at.subs, bytes);
+    const uint8_t *subs = sub_bytes(format->scale, panel + at.subs, bytes);
     const int n_subs = n == SUPER ? n / format->group : 0;
     for (int g = 0; g < n_subs; g++) {
         block->sub_scales[g] = subs[g * LANES + row];
