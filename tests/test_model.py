@@ -9,6 +9,7 @@ import pytest
 
 import rillm
 from rillm import errors
+from rillm.checkpoint import hub
 from weights import load_case, write_model
 
 LLAMAS = [
@@ -181,9 +182,18 @@ def test_unknown_options_of_from_pretrained_are_type_errors(tiny_folder, options
     "options",
     [{"weights": "q7"}, {"kv": "q4"}, {"threads": 0}, {"threads": 100000}, {"context": 0}],
 )
-def test_values_that_are_none_of_an_options(tiny_folder, options):
+def test_values_that_are_none_of_an_options_are_refused_before_a_fetch(monkeypatch, options):
+    monkeypatch.setattr(hub, "find", lambda *_, **__: pytest.fail("looked for"))
     with pytest.raises(ValueError, match="expected"):
-        rillm.Model.from_pretrained(tiny_folder("base"), **options)
+        rillm.Model.from_pretrained("smollm2-135m", **options)
+
+
+@pytest.mark.parametrize("variable", ["RILLM_ISA", "RILLM_THREADS"])
+def test_a_wrong_variable_is_refused_before_a_fetch(monkeypatch, variable):
+    monkeypatch.setattr(hub, "find", lambda *_, **__: pytest.fail("looked for"))
+    monkeypatch.setenv(variable, "many")
+    with pytest.raises(ValueError, match=variable):
+        rillm.Model.from_pretrained("smollm2-135m")
 
 
 @pytest.mark.parametrize("alias, name", [("int8", "q8"), ("int4", "q4")])

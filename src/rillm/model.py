@@ -52,12 +52,11 @@ class Model:
 
     load_seconds = 0.0
 
-    def __init__(self, checkpoint, *, weights, activations, kv, threads, context):
+    def __init__(self, checkpoint, *, weights, activations, kv, threads, isa, context):
         self._config = config = checkpoint.config
-        self._threads = cpu.Threads(threads, "asked for") if threads else cpu.default_threads()
+        self._threads = threads
         self.context_length = config.context_length if context is None else context
         self._check_context(self.context_length)
-        isa = choose_isa()
         layout = Layout()
         self._plan = make_plan(checkpoint, weights, layout, activations)
         self._kv = self._choose_kv(kv)
@@ -129,6 +128,10 @@ class Model:
             )
         if threads is not None and not 1 <= threads <= cpu.MAX_THREADS:
             raise ValueError(f"threads is {threads}, expected 1 to {cpu.MAX_THREADS}")
+        if context is not None:
+            _check_context(context, CONTEXT_AT_MOST)
+        chosen = cpu.Threads(threads, "asked for") if threads else cpu.default_threads()
+        isa = choose_isa()
         path = hub.find(path_or_name, progress=progress)
         started = perf_counter()
         checkpoint = open_checkpoint(path)
@@ -138,7 +141,8 @@ class Model:
                 weights=weights,
                 activations=activations,
                 kv=kv,
-                threads=threads,
+                threads=chosen,
+                isa=isa,
                 context=context,
             )
         finally:
@@ -401,14 +405,17 @@ class Model:
 
     def _check_context(self, context: int) -> None:
         learned = "positions" in self._config.arithmetic.names  # no vector beyond the last one
-        most = self._config.context_length if learned else CONTEXT_AT_MOST
-        if not 1 <= context <= most:
-            raise ValueError(f"context is {context}, expected 1 to {most}")
+        _check_context(context, self._config.context_length if learned else CONTEXT_AT_MOST)
 
     def _choose_kv(self, kv: str) -> str:
         if kv != "auto":
             return kv
         return "f32" if self._formats == {"f32"} else "f16"
+
+
+def _check_context(context: int, most: int) -> None:
+    if not 1 <= context <= most:
+        raise ValueError(f"context is {context}, expected 1 to {most}")
 
 
 def _is_id(value) -> bool:
