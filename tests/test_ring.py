@@ -140,6 +140,23 @@ def test_any_chunk_over_many_wraps(models, case):
             assert np.array_equal(session.prefill(ids, chunk=chunk), expected)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [  # the fours of rows that attend together: 424 to 427, whose last sees a block less
+        {"context": 300, "context_policy": "slide"},
+        {"context": 386, "context_policy": "sink", "n_keep": 128},  # 384 to 387: two bring keys nearer
+    ],
+    ids=lambda options: options["context_policy"],
+)
+def test_rows_attend_together_only_to_what_they_see_alike(models, options):
+    ids = text(450)  # whose last still sees those fours
+    model = models("base")
+    expected = cold(model, ids, **options)
+    for chunk in (9, 100, 512):
+        with model.session(**options) as session:
+            assert np.array_equal(session.prefill(ids, chunk=chunk), expected)
+
+
 def test_ml_explore_mlx_examples_1093_the_same_ring_however_it_was_filled(models, tmp_path):
     ids = text(100)
     for case in MIXED:

@@ -63,12 +63,20 @@ static void finish_head(struct Worker worker, const struct Layer *layer, int32_t
     }
 }
 
+/* Of a kv head's group, then those of the next row. */
+static float *queries_of(const struct Engine *engine, int32_t turned, int32_t kv_head)
+{
+    return engine->buffers.queries
+        + ((size_t)kv_head * 2 * (size_t)engine->step.n_rows + (size_t)turned)
+        * (size_t)(engine->group * engine->head_width);
+}
+
 static void finish_query(struct Worker worker, const struct Layer *layer, int32_t r, int32_t turned, int32_t h,
                          int32_t position)
 {
     struct Engine *engine = worker.engine;
     const int32_t width = engine->head_width;
-    float *query = row_of(engine->buffers.queries, turned, engine->plan->n_heads * width) + h * width;
+    float *query = queries_of(engine, turned, h / engine->group) + h % engine->group * width;
     finish_head(worker, layer, turned, h, row_of(engine->buffers.projected, r, engine->projected_stride), query);
     scale_by_position(engine->plan, position, query, width);
 }
@@ -148,32 +156,49 @@ static int32_t seen_block(struct Sight sight, int32_t i)
     return i < n_kept ? i : i - n_kept + sight.first / BLOCK_POSITIONS;
 }
 
-/* Its i-th block of n; the next one is asked for meanwhile. */
-static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t kv_head, int32_t i, int32_t n,
-                         float *partials)
+/* What a row sees of its i-th block, and whether as a sink policy brings it nearer. */
+struct View {
+    const struct Cache *cache;
+    int32_t block, from, to;
+    bool is_nearer;
+};
+
+static struct View view_of(struct Worker worker, int32_t l, int32_t r, int32_t i)
 {
-    struct Engine *engine = worker.engine;
-    const struct Plan *plan = engine->plan;
-    const struct Row *row = &engine->step.rows[r];
+    const struct Row *row = &worker.engine->step.rows[r];
     const struct Sight sight = sight_of(worker, l, r);
     const bool is_kept = i < sight_kept_blocks(sight);
-    const bool is_nearer = is_kept && cache_nearer_position(row->cache, row->position) >= 0;
     const int32_t block = seen_block(sight, i);
-    int32_t from = (is_kept ? 0 : sight.first) - block * BLOCK_POSITIONS;
-    int32_t to = (is_kept ? sight.kept : row->position + 1) - block * BLOCK_POSITIONS;
-    attend_block_fn *attend = kernels_attend_block(engine->kernels, row->cache->format);
-    attend(row_of(engine->buffers.queries, is_nearer ? engine->step.n_rows + r : r, plan->n_heads * engine->head_width)
-               + kv_head * engine->group * engine->head_width,
-           engine->group, engine->head_width, cache_block(row->cache, l, kv_head, block),
-           i + 1 < n ? cache_block(row->cache, l, kv_head, seen_block(sight, i + 1)) : NULL, from > 0 ? from : 0,
-           to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS, plan->layers[l].attention_scale, plan->attention_softcap,
-           partials);
+    const int32_t from = (is_kept ? 0 : sight.first) - block * BLOCK_POSITIONS;
+    const int32_t to = (is_kept ? sight.kept : row->position + 1) - block * BLOCK_POSITIONS;
+    return (struct View){ row->cache, block, from > 0 ? from : 0, to < BLOCK_POSITIONS ? to : BLOCK_POSITIONS,
+                          is_kept && cache_nearer_position(row->cache, row->position) >= 0 };
 }
 
-static void merge(struct Worker worker, float *into, const float *partials)
+static bool is_same_view(struct View a, struct View b)
+{
+    return a.cache == b.cache && a.block == b.block && a.from == b.from && a.to == b.to && a.is_nearer == b.is_nearer;
+}
+
+/* Rows from r on whose i-th block looks the same, as one; the next block is asked for meanwhile. */
+static void attend_block(struct Worker worker, int32_t l, int32_t r, int32_t n_rows, int32_t kv_head, int32_t i,
+                         float *partials)
+{
+    const struct Engine *engine = worker.engine;
+    const struct Plan *plan = engine->plan;
+    const struct View view = view_of(worker, l, r, i);
+    const bool is_last = i + 1 == n_blocks(worker, l, r);
+    attend_block_fn *attend = kernels_attend_block(engine->kernels, view.cache->format);
+    attend(queries_of(engine, view.is_nearer ? engine->step.n_rows + r : r, kv_head), n_rows * engine->group,
+           engine->head_width, cache_block(view.cache, l, kv_head, view.block),
+           is_last ? NULL : cache_block(view.cache, l, kv_head, seen_block(sight_of(worker, l, r), i + 1)), view.from,
+           view.to, plan->layers[l].attention_scale, plan->attention_softcap, partials);
+}
+
+static void merge(struct Worker worker, int32_t n_rows, float *into, const float *partials)
 {
     int32_t size = LANES + worker.engine->head_width;
-    for (int32_t h = 0; h < worker.engine->group; h++)
+    for (int32_t h = 0; h < n_rows * worker.engine->group; h++)
         worker.engine->kernels->merge_partial(into + h * size, partials + h * size, worker.engine->head_width);
 }
 
@@ -189,15 +214,51 @@ static void finish(struct Worker worker, const float *partials, int32_t kv_head,
     }
 }
 
+static size_t partials_size(const struct Engine *engine)
+{
+    return (size_t)engine->group * (size_t)(LANES + engine->head_width);
+}
+
+static float *accumulators_of(struct Worker worker)
+{
+    return worker.engine->buffers.accumulators
+        + (size_t)worker.index * 2 * ROWS_TOGETHER * partials_size(worker.engine);
+}
+
+/* Some rows of one kv head, block after block: a whole block meets the heads of all rows of its cache at once. */
+static void attend_rows(struct Worker worker, int32_t l, int32_t first, int32_t n_rows, int32_t kv_head)
+{
+    const struct Engine *engine = worker.engine;
+    const size_t size = partials_size(engine);
+    float *sums = accumulators_of(worker), *partials = sums + ROWS_TOGETHER * size;
+    int32_t most = 0;
+    for (int32_t r = first; r < first + n_rows; r++)
+        most = n_blocks(worker, l, r) > most ? n_blocks(worker, l, r) : most;
+    for (int32_t i = 0; i < most; i++)
+        for (int32_t r = first, n; r < first + n_rows; r += n) {
+            n = 1;
+            if (i >= n_blocks(worker, l, r))
+                continue;
+            while (r + n < first + n_rows && i < n_blocks(worker, l, r + n)
+                   && is_same_view(view_of(worker, l, r, i), view_of(worker, l, r + n, i)))
+                n++;
+            float *into = sums + (size_t)(r - first) * size;
+            attend_block(worker, l, r, n, kv_head, i, i ? partials : into);
+            if (i)
+                merge(worker, n, into, partials);
+        }
+    for (int32_t r = 0; r < n_rows; r++)
+        finish(worker, sums + (size_t)r * size, kv_head,
+               row_of(engine->buffers.attended, first + r, engine->attended_stride));
+}
+
 /* Few rows: every (kv head, block, row) is a task, so that rows of one cache find a block near, and the merge waits for
-   the barrier. Many rows: a task is (kv head, row), and its worker merges block after block. The same merges in the same
-   order either way. */
+   the barrier. Many rows: a task is some rows of a kv head, and its worker merges block after block. The same merges in
+   the same order either way. */
 void stage_attend(struct Worker worker, int32_t l)
 {
     struct Engine *engine = worker.engine;
-    const struct Step *step = &engine->step;
-    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_rows = step->n_rows;
-    const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
+    const int32_t n_kv_heads = engine->plan->n_kv_heads, n_rows = engine->step.n_rows;
     if (n_rows <= TILE_ROWS) {
         int32_t n[TILE_ROWS], start[TILE_ROWS]; /* blocks of a row; its first partial */
         int32_t most = 0, n_tasks = 0;
@@ -212,22 +273,18 @@ void stage_attend(struct Worker worker, int32_t l)
             for (int32_t task = tasks.first; task < tasks.last; task++) {
                 const int32_t h = task / n_rows / most, b = task / n_rows % most, r = task % n_rows;
                 if (b < n[r])
-                    attend_block(worker, l, r, h, b, n[r],
-                                 engine->buffers.partials + (size_t)(start[r] + h * n[r] + b) * size);
+                    attend_block(worker, l, r, 1, h, b,
+                                 engine->buffers.partials + (size_t)(start[r] + h * n[r] + b) * partials_size(engine));
             }
         return;
     }
-    float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = sum + size;
-    struct Deal deal = tasks_of(worker, n_kv_heads * n_rows);
+    const int32_t n_tiles = (n_rows + ROWS_TOGETHER - 1) / ROWS_TOGETHER;
+    struct Deal deal = tasks_of(worker, n_kv_heads * n_tiles);
     for (struct Range tasks; deal_next(&deal, &tasks);)
         for (int32_t task = tasks.first; task < tasks.last; task++) {
-            const int32_t h = task / n_rows, r = task % n_rows, n = n_blocks(worker, l, r);
-            attend_block(worker, l, r, h, 0, n, sum);
-            for (int32_t b = 1; b < n; b++) {
-                attend_block(worker, l, r, h, b, n, partials);
-                merge(worker, sum, partials);
-            }
-            finish(worker, sum, h, row_of(engine->buffers.attended, r, engine->attended_stride));
+            const int32_t i = task % n_tiles, tile = i % 2 ? n_tiles - 1 - i / 2 : i / 2; /* early rows see less */
+            const int32_t first = tile * ROWS_TOGETHER;
+            attend_rows(worker, l, first, least(n_rows - first, ROWS_TOGETHER), task / n_tiles);
         }
 }
 
@@ -237,19 +294,19 @@ static void fill_attended(struct Worker worker, int32_t row, const void *of_laye
     const struct Step *step = &engine->step;
     const struct Layer *layer = of_layer;
     const int32_t l = (int32_t)(layer - engine->plan->layers);
-    const size_t size = (size_t)engine->group * (size_t)(LANES + engine->head_width);
+    const size_t size = partials_size(engine);
     if (step->n_rows > TILE_ROWS) {
         memcpy(values, row_of(engine->buffers.attended, row, engine->attended_stride),
                (size_t)(engine->plan->n_heads * engine->plan->head_dim) * sizeof *values);
         return;
     }
-    float *sum = engine->buffers.accumulators + (size_t)worker.index * 2 * size, *partials = engine->buffers.partials;
+    float *sum = accumulators_of(worker), *partials = engine->buffers.partials;
     for (int32_t r = 0; r < row; r++)
         partials += (size_t)(n_blocks(worker, l, r) * engine->plan->n_kv_heads) * size;
     for (int32_t h = 0; h < engine->plan->n_kv_heads; h++) {
         memcpy(sum, partials, size * sizeof *sum);
         for (int32_t b = 1; b < n_blocks(worker, l, row); b++)
-            merge(worker, sum, partials + (size_t)b * size);
+            merge(worker, 1, sum, partials + (size_t)b * size);
         partials += (size_t)n_blocks(worker, l, row) * size;
         finish(worker, sum, h, values);
     }

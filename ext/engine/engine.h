@@ -7,6 +7,9 @@
 #include "../kernels/kernels.h"
 #include "../runtime/pool.h"
 
+/* Of many: their heads meet a block of the cache at once, in fours whatever the group. */
+enum { ROWS_TOGETHER = 4 };
+
 struct Step {
     const struct Row *rows;   /* [n_rows] */
     int32_t n_rows, n_wanted;
@@ -18,8 +21,8 @@ struct Step {
 struct Buffers {
     float *x;                 /* [n_rows, dim_stride]: the residual stream */
     float *projected;         /* [n_rows, projected_stride]: q, k, v of all heads; later what is added to x */
-    float *queries;           /* [2, n_rows, n_heads, head_width]: normed and turned; then as those see them that a
-                                 sink policy keeps, where it brings them nearer */
+    float *queries;           /* [n_kv_heads, 2, n_rows, group, head_width]: normed and turned; then as those see them
+                                 that a sink policy keeps, where it brings them nearer */
     float *normed;            /* [n_threads, projected_stride]: a vector on its way, each worker's own */
     float *residues;          /* [n_threads, activation_stride]: what the first plane of an activation leaves */
     float *hidden;            /* [n_rows, hidden_stride]: silu(gate) · up */
@@ -27,7 +30,7 @@ struct Buffers {
     float *cosines, *sines;   /* [2, n_rows, n_ropes, rope_stride]: as queries */
     float *partials;          /* [n_tasks, group, LANES + head_width], in order of row, kv head, block */
     struct Claim *claims;     /* [n_threads] */
-    float *accumulators;      /* [n_threads, 2, group, LANES + head_width] */
+    float *accumulators;      /* [n_threads, 2, ROWS_TOGETHER, group, LANES + head_width] */
     struct Activation shared; /* [n_rows]: what a matrix reads, dealt out over the workers */
     struct Activation *own;   /* [n_threads] of [TILE_ROWS]: the same, each worker for itself */
 };

@@ -84,7 +84,7 @@ static size_t carve_buffers(struct Engine *engine, uint8_t *base, int32_t n_rows
         .sines = carve_floats(&carver, 2 * n_rows, engine->plan->n_ropes * engine->rope_stride),
         .partials = carve_floats(&carver, n_tasks, partial),
         .claims = carve(&carver, (size_t)engine->n_threads * sizeof(struct Claim)),
-        .accumulators = carve_floats(&carver, engine->n_threads * 2, partial),
+        .accumulators = carve_floats(&carver, engine->n_threads * 2 * ROWS_TOGETHER, partial),
         .shared =
             carve_activation(&carver, n_rows > TILE_ROWS ? n_rows : 0, engine->activation_stride, engine->n_planes),
     };

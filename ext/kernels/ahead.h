@@ -9,6 +9,7 @@
 
 enum {
     BYTES_AHEAD = 8192, /* of all panels that are read side by side */
+    TILES_AHEAD = 4, /* of 16 keys or values, in attention */
     CODES_AHEAD = 24576, /* of each of two in matmul_k whose codes are unpacked, a long time for a line */
 };
 

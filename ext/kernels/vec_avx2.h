@@ -5,7 +5,7 @@
 #include "../rillm.h"
 
 typedef struct { __m256 low, high; } f32x16;
-enum { SCORE_TILES = 2 };
+enum { HEAD_SUMS = 4 }; /* of attention, side by side, two registers each */
 enum { FLOAT_SUMS = 4 }; /* of float matrices, side by side, two registers each */
 
 #define BOTH(expression_low, expression_high) (f32x16){ (expression_low), (expression_high) }
@@ -20,6 +20,7 @@ static inline f32x16 vec_add(f32x16 a, f32x16 b) { return BOTH(_mm256_add_ps(a.l
 static inline f32x16 vec_sub(f32x16 a, f32x16 b) { return BOTH(_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)); }
 static inline f32x16 vec_mul(f32x16 a, f32x16 b) { return BOTH(_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)); }
 static inline f32x16 vec_div(f32x16 a, f32x16 b) { return BOTH(_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)); }
+static inline f32x16 vec_min(f32x16 a, f32x16 b) { return BOTH(_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)); }
 static inline f32x16 vec_max(f32x16 a, f32x16 b) { return BOTH(_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)); }
 static inline f32x16 vec_abs(f32x16 a)
 {

@@ -5,7 +5,7 @@
 #include "../rillm.h"
 
 typedef __m512 f32x16;
-enum { SCORE_TILES = 4 }; /* of keys at once: their sums and those of 4 heads fit the registers */
+enum { HEAD_SUMS = 16 }; /* of attention, side by side: heads times tiles of keys or of values */
 enum { FLOAT_SUMS = 8 }; /* of float matrices, side by side: 4 would hide the latency of one fma a cycle, 8 hide that of two */
 
 static inline f32x16 vec_set(float x) { return _mm512_set1_ps(x); }
@@ -15,6 +15,7 @@ static inline f32x16 vec_add(f32x16 a, f32x16 b) { return _mm512_add_ps(a, b); }
 static inline f32x16 vec_sub(f32x16 a, f32x16 b) { return _mm512_sub_ps(a, b); }
 static inline f32x16 vec_mul(f32x16 a, f32x16 b) { return _mm512_mul_ps(a, b); }
 static inline f32x16 vec_div(f32x16 a, f32x16 b) { return _mm512_div_ps(a, b); }
+static inline f32x16 vec_min(f32x16 a, f32x16 b) { return _mm512_min_ps(a, b); }
 static inline f32x16 vec_max(f32x16 a, f32x16 b) { return _mm512_max_ps(a, b); }
 static inline f32x16 vec_abs(f32x16 a) { return _mm512_abs_ps(a); }
 static inline f32x16 vec_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }

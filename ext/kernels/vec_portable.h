@@ -3,7 +3,7 @@
 #include "../rillm.h"
 
 typedef struct { float lane[LANES]; } f32x16;
-enum { SCORE_TILES = 1 };
+enum { HEAD_SUMS = 4 }; /* of attention, side by side: heads times tiles of keys or of values */
 enum { FLOAT_SUMS = 4 }; /* of float matrices, side by side */
 
 #define FOR_LANES for (int i = 0; i < LANES; i++)
@@ -14,6 +14,12 @@ static inline f32x16 vec_add(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] += b.lane
 static inline f32x16 vec_sub(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] -= b.lane[i]; return a; }
 static inline f32x16 vec_mul(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] *= b.lane[i]; return a; }
 static inline f32x16 vec_div(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] /= b.lane[i]; return a; }
+/* Beside a number that is none the second, as x86 has it. */
+static inline f32x16 vec_min(f32x16 a, f32x16 b)
+{
+    FOR_LANES a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+    return a;
+}
 static inline f32x16 vec_max(f32x16 a, f32x16 b)
 {
     FOR_LANES a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
