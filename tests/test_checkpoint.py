@@ -225,7 +225,9 @@ def test_what_is_no_model_is_said(folder, tmp_path):
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("wrapping", ["language_model.model.{}", "model.language_model.{}"])
+@pytest.mark.parametrize(
+    "wrapping", ["language_model.model.{}", "model.language_model.{}", "model.text_model.{}"]
+)
 def test_vision_and_audio_parts_are_left_out_and_counted(folder, config, wrapping):
     names = [
         wrapping.format("norm.weight"),

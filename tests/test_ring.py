@@ -144,7 +144,8 @@ def test_any_chunk_over_many_wraps(models, case):
     "options",
     [  # the fours of rows that attend together: 424 to 427, whose last sees a block less
         {"context": 300, "context_policy": "slide"},
-        {"context": 386, "context_policy": "sink", "n_keep": 128},  # 384 to 387: two bring keys nearer
+        # 384 to 387: two see keys nearer than they are
+        {"context": 386, "context_policy": "sink", "n_keep": 128},
     ],
     ids=lambda options: options["context_policy"],
 )

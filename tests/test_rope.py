@@ -121,6 +121,7 @@ def test_another_rope_for_layers_that_slide():
             CASES["default"],
             model_type="gemma3_text",
             num_hidden_layers=6,
+            num_key_value_heads=1,
             sliding_window=16,
             **form,
         )

@@ -156,7 +156,7 @@ class _Planner:
             logit_softcap=f.logit_softcap or 0.0,
             qkv_clip=f.qkv_clip or 0.0,
             position_scale=c.position_scale,
-            position_scale_context=max(c.ropes[0].original_context, 1) if c.ropes else 1,
+            position_scale_context=c.position_context,
             ropes=ropes,
             embedding=embedding_matrix,
             positions=positions,
@@ -283,7 +283,10 @@ class _Planner:
         """The output matrix: its own, or the embedding's. A tied model may carry an equal copy."""
         c = self.config
         shape = (c.vocab_size, c.dim)
-        if not self.family.tied:
+        tied = self.family.tied
+        if tied is None:  # what says so and what does not: as the tensors have it
+            tied = self.tensors.find("head", None, shape) is None
+        if not tied:
             return self.matrix("head", None, *shape, self.family.head_bias)
         copy = self.tensors.find("head", None, shape)
         if copy is not None and not same_bytes(copy.data, embedding.tensor.data):

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from rillm.checkpoint.keys import Keys, read_json, token_ids
-from rillm.checkpoint.rope_config import Rope, ropes_from_json
+from rillm.checkpoint.layers import turns, windows
+from rillm.checkpoint.rope_config import Rope, rope_object
 from rillm.errors import MalformedFile, ModelNotFound, UnsupportedConfig
 from rillm.families import MODEL_TYPES, family_of
-from rillm.families.base import Family, Key
+from rillm.families.base import SIZES, Family, Key
 
 ACTIVATIONS = {  # config.json's name -> the kernel's
     "silu": "silu",
@@ -22,6 +23,9 @@ ACTIVATIONS = {  # config.json's name -> the kernel's
     "xielu": "xielu",
 }
 
+TIED = "tie_word_embeddings"
+_QUANTIZED = ("quantization_config", "quantization", "compression_config")
+_TOKENS = ("eos_token_id", "bos_token_id")
 LAYERS_AT_MOST = 4096
 ROWS_AT_MOST = 1 << 24
 CONTEXT_AT_MOST = 1 << 24  # positions; a config beyond this is a mistake
@@ -46,7 +50,8 @@ class Config:
     ropes: tuple[Rope, ...]
     layer_ropes: tuple[int, ...]  # index in ropes, or -1: the layer's positions do not turn
     windows: tuple[int, ...]  # positions each layer sees; 0: all
-    position_scale: float  # of queries far out: 1 + it * log(1 + position // original context)
+    position_scale: float  # of queries far out: 1 + it * log(1 + position // position_context)
+    position_context: int
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
 
@@ -64,6 +69,9 @@ class Config:
             )
         if self.n_heads % self.n_kv_heads:
             raise self._wrong(f"{self.n_heads} heads cannot share {self.n_kv_heads} KV heads")
+        share = self.arithmetic.rotary_share
+        if not 0 <= share < math.inf or self.rotary_dim > self.head_dim:
+            raise self._wrong(f"the share of a head that turns is {share}, expected 0 to 1")
         if self.ropes and self.rotary_dim % 2:
             raise self._wrong(
                 f"head_dim is {self.head_dim}, of which {self.rotary_dim} turn, "
@@ -77,6 +85,7 @@ class Config:
         for name, numbers in (
             ("a window of", self.windows),
             ("a rope trained for", [rope.original_context for rope in self.ropes]),
+            ("queries scaled beyond", [self.position_context]),
         ):
             if numbers and not 0 <= min(numbers) <= max(numbers) <= INT32_MOST:
                 raise self._wrong(
@@ -116,24 +125,33 @@ def read_config(folder: Path) -> Config:
 
 def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
     """`raw` is the content of `file`, in the form of transformers 4 or 5; errors: `read_config`."""
-    raw = _text_part(raw)
+    whole, raw = raw, _text_part(raw)
+    is_part = raw is not whole
     family = family_of(raw.get("model_type"), file)
     _refuse(file, raw, family)
     raw = raw | {ours: raw[theirs] for ours, theirs in family.config_keys.items() if theirs in raw}
-    raw = family.defaults | raw
-    if raw.get("rope_parameters") is None and raw.get("rope_scaling") is None:
+    sizes = {key: n for key, n in zip(SIZES, family.sizes, strict=True) if n is not None}
+    of_any = {key: n for key, n in sizes.items() if key in SIZES[-2:]}
+    raw = family.defaults | (sizes if is_part else of_any) | raw
+    if raw.get("rope_parameters") is None and not raw.get("rope_scaling"):
         raw["rope_parameters"] = family.rope_defaults
     keys = Keys(file, raw)
     arithmetic = _resolved(keys, family)
+    if is_part and not (raw.get(TIED) == whole.get(TIED) is not None):
+        arithmetic = replace(arithmetic, tied=None)  # classes differ in whose word counts
     dim, n_heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
     n_layers = sane_layers(file, keys.integer("num_hidden_layers"))
     context_length = keys.integer("max_position_embeddings", 2048)
-    sliding = _sliding_layers(raw, arithmetic, n_layers)
-    ropes, layer_ropes = _ropes(keys, arithmetic, context_length, sliding)
+    window, sliding = windows(keys, arithmetic, n_layers)
+    ropes, layer_ropes = turns(keys, arithmetic, context_length, sliding)
+    position_context = 1
+    if arithmetic.position_scale:
+        original = rope_object(keys).count("original_max_position_embeddings", context_length)
+        is_scaled = ropes[0].kind in ("yarn", "llama3", "longrope")
+        position_context = ropes[0].original_context if is_scaled else original
     if any(rope.kind == "dynamic" for rope in ropes):
         grown = context_length * ropes[0].factor
         context_length = int(grown) if 1 <= grown <= CONTEXT_AT_MOST else CONTEXT_AT_MOST + 1
-    window = keys.integer(arithmetic.window.name, 0) if any(sliding) else 0
     return Config(
         file=file,
         model_type=family.model_type,
@@ -149,9 +167,8 @@ def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
         ropes=ropes,
         layer_ropes=layer_ropes,
         windows=tuple(window if slides else 0 for slides in sliding),
-        position_scale=keys.within("rope_parameters", "rope_scaling").number(
-            "llama_4_scaling_beta", 0.0
-        ),
+        position_scale=arithmetic.position_scale,
+        position_context=position_context,
         eos_token_ids=token_ids(file, "eos_token_id", raw.get("eos_token_id")),
         bos_token_id=next(iter(token_ids(file, "bos_token_id", raw.get("bos_token_id"))), None),
     )
@@ -167,22 +184,26 @@ def sane_layers(file: Path, n_layers: int) -> int:
 
 
 def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
-    """The language model's config: all of it, or the text_config of a multimodal one."""
+    """The language model's config: all of it, or the text_config of a multimodal one.
+
+    Of what stands beside that, only the ends of a text and what quantized the weights is its own.
+    """
     text = raw.get("text_config")
-    if isinstance(text, dict) and text.get("model_type") in MODEL_TYPES:
-        return raw | {key: value for key, value in text.items() if value is not None}
-    return raw
+    if not isinstance(text, dict) or text.get("model_type") not in MODEL_TYPES:
+        return raw
+    shared = {key: raw[key] for key in (*_QUANTIZED, *_TOKENS) if raw.get(key) is not None}
+    return shared | {key: x for key, x in text.items() if x is not None or key not in shared}
 
 
 def _refuse(file: Path, raw: dict[str, Any], family: Family) -> None:
-    for key in ("quantization_config", "quantization", "compression_config"):
+    for key in _QUANTIZED:
         if quantization := raw.get(key):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else None
             raise UnsupportedConfig(
                 f"{file}: {key} {method or quantization!r}: weights quantized this way are not "
                 "read; take the original model (f32, f16, bf16) or a .gguf file"
             )
-    for key, only in family.refused.items():
+    for key, only in ({"is_causal": True} | family.refused).items():
         if raw.get(key, only) not in (only, None):
             raise UnsupportedConfig(f"{file}: {key} is {raw[key]!r}, expected {only!r}")
 
@@ -207,53 +228,26 @@ def _resolved(keys: Keys, family: Family) -> Family:
                     )
                 found = float(found) ** value.power
             values[field.name] = found
+    rope = rope_object(keys)
     if isinstance(family.rotary_share, Key):  # transformers 5 has it among rope_parameters
-        share = keys.within("rope_parameters", "rope_scaling")
-        values["rotary_share"] = share.number(family.rotary_share.name, values["rotary_share"])
+        values["rotary_share"] = rope.number(family.rotary_share.name, values["rotary_share"])
     elif family.rotary_share == 1:
-        share = keys.within("rope_parameters", "rope_scaling").raw | keys.raw
-        if share.get("partial_rotary_factor") not in (None, 1, 1.0):
+        share = (rope.raw | keys.raw).get("partial_rotary_factor")
+        if share not in (None, 1, 1.0):
             raise UnsupportedConfig(
-                f"{keys.file}: partial_rotary_factor is {share['partial_rotary_factor']}, but "
-                f"{family.model_type} turns whole heads"
+                f"{keys.file}: partial_rotary_factor is {share}, but {family.model_type} turns "
+                "whole heads"
             )
+    if isinstance(family.position_scale, Key):
+        values["position_scale"] = rope.number(family.position_scale.name, 0.0)
     activation = values.get("activation", family.activation)
+    activation = family.activation_names.get(activation, activation)
     if activation not in ACTIVATIONS:
         raise UnsupportedConfig(
             f"{keys.file}: the activation is {activation!r}, "
             f"expected one of {', '.join(ACTIVATIONS)}"
         )
     return replace(family, **values | {"activation": ACTIVATIONS[activation]})
-
-
-def _sliding_layers(raw: dict[str, Any], family: Family, n_layers: int) -> list[bool]:
-    if family.window is None or not raw.get(family.window.name):
-        return [False] * n_layers
-    types = raw.get("layer_types")
-    if isinstance(types, list) and len(types) == n_layers:
-        return [kind == "sliding_attention" for kind in types]
-    return family.sliding_layers(raw, n_layers) if family.sliding_layers else [True] * n_layers
-
-
-def _ropes(keys: Keys, family: Family, context_length: int, sliding: list[bool]):
-    """The kinds of turn, and which of them each layer takes."""
-    if family.rotary_share == 0:
-        return (), (-1,) * len(sliding)
-    by_type = ropes_from_json(keys, context_length, family.rope_theta)
-    if family.sliding_rope_is_plain and list(by_type) == [""]:
-        plain = Rope(theta=by_type[""].theta)
-        by_type = {"full_attention": by_type[""], "sliding_attention": plain}
-    names = list(by_type)
-    turns = family.rope_layers(keys.raw, sliding) if family.rope_layers else [True] * len(sliding)
-    wanted = ["sliding_attention" if slides else "full_attention" for slides in sliding]
-    if len(names) > 1 and not set(wanted) <= set(names):
-        raise UnsupportedConfig(
-            f"{keys.file}: the rope differs by layer type ({', '.join(names)}), "
-            f"expected {' and '.join(sorted(set(wanted)))}"
-        )
-    indices = [names.index(name) if name in names else 0 for name in wanted]
-    layers = tuple(i if turn else -1 for i, turn in zip(indices, turns, strict=True))
-    return tuple(by_type.values()), layers
 
 
 def _even_share(file: Path, dim: int, n_heads: int) -> int:

@@ -33,10 +33,20 @@ class Keys:
         self.file, self.raw = file, raw
 
     def integer(self, key: str, default: int | None = None) -> int:
-        return self._get(key, (int,), default)
+        if not -(1 << 63) <= (value := self._get(key, (int,), default)) < 1 << 63:
+            raise MalformedFile(
+                f"{self.file}: {key} has {value.bit_length()} bits, expected at most 64"
+            )
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """An integer that is at least 1."""
+        if (value := self.integer(key, default)) < 1:
+            raise MalformedFile(f"{self.file}: {key} is {value}, expected at least 1")
+        return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        return float(self._get(key, (int, float), default))
+        return self._float(key, self._get(key, (int, float), default))
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         return self._get(key, (bool,), default)
@@ -48,17 +58,22 @@ class Keys:
         values = self._get(key, (list,), None)
         if not all(type(value) in (int, float) for value in values):
             raise MalformedFile(f"{self.file}: {key} holds something that is no number")
-        return tuple(map(float, values))
+        return tuple(self._float(key, value) for value in values)
 
     def like(self, key: str, default: Any) -> Any:
         """A value of the default's type; an integer passes for a number."""
         getter = {bool: self.flag, int: self.integer, float: self.number, str: self.text}
         return getter[type(default)](key, default)
 
-    def within(self, *names: str) -> "Keys":
-        """The keys of the objects under these names, together."""
-        parts = [part for name in names if isinstance(part := self.raw.get(name), dict)]
-        return Keys(self.file, {key: value for part in parts for key, value in part.items()})
+    def object(self, key: str) -> dict[str, Any]:
+        """An object; empty where it is absent."""
+        return self._get(key, (dict,), {})
+
+    def _float(self, key: str, value: int | float) -> float:
+        try:
+            return float(value)
+        except OverflowError:
+            raise MalformedFile(f"{self.file}: {key} is too large for a number") from None
 
     def _get(self, key: str, types: tuple[type, ...], default: Any) -> Any:
         value = self.raw.get(key)

@@ -6,8 +6,15 @@ _OTHER_PARTS = (
     "vision_tower.",
     "vision_model.",
     "vision_embed_tokens.",
+    "vision_encoder.",
+    "vision_projection.",
     "visual.",
+    "visual_embeddings_table.",
     "embed_vision.",
+    "image_tower.",
+    "video_tower.",
+    "connector.",
+    "aligner.",
     "multi_modal_projector.",
     "mm_projector.",
     "image_newline",
@@ -15,7 +22,14 @@ _OTHER_PARTS = (
     "audio_model.",
     "embed_audio.",
 )
+# recomputed or never read: rotary frequencies, masks
+_NEVER_READ = (".rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias")
 _OTHER = re.compile(r"(?:model\.)?(" + "|".join(map(re.escape, _OTHER_PARTS)) + ")")
+
+
+def is_never_read(name: str) -> bool:
+    """Whether no model reads a tensor of that name, of whatever dtype."""
+    return name.endswith(_NEVER_READ)
 
 
 def other_part(name: str) -> str | None:
@@ -27,8 +41,10 @@ def other_part(name: str) -> str | None:
 def text_name(name: str) -> str:
     """The name without its multimodal wrapping.
 
-    transformers 4 writes ``language_model.model.layers…``, 5 ``model.language_model.layers…``.
+    transformers 4 writes ``language_model.model.layers…``, 5 ``model.language_model.layers…``,
+    both ``model.text_model.layers…`` for SmolVLM.
     """
-    if name.startswith("model.language_model."):
-        return "model." + name.removeprefix("model.language_model.")
+    for wrapping in ("model.language_model.", "model.text_model."):
+        if name.startswith(wrapping):
+            return "model." + name.removeprefix(wrapping)
     return name.removeprefix("language_model.")

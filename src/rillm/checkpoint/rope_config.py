@@ -5,6 +5,7 @@ from typing import Any
 
 from rillm.checkpoint.keys import Keys
 from rillm.errors import MalformedFile, UnknownRopeType
+from rillm.families.base import Family
 
 LEAST, MOST = 1e-9, 1e18  # numbers beyond are mistakes, and frequencies still float32
 ROPE_KINDS = ("default", "linear", "dynamic", "ntk_alpha", "yarn", "llama3", "longrope")
@@ -56,6 +57,8 @@ class Rope:
             if not LEAST <= value <= MOST or (name == "theta" and value <= 1):
                 least = 1 if name == "theta" else LEAST
                 return f"{name} is {value}, expected a number from {least:g} to {MOST:g}"
+        if self.kind in ("dynamic", "ntk_alpha") and n == 2:
+            return f"is {self.kind}, expected more than 2 dimensions that turn"
         if self.kind not in ("default", "linear", "ntk_alpha") and self.original_context < 2:
             return f"was trained for {self.original_context} positions, expected at least 2"
         return None
@@ -67,50 +70,61 @@ class Rope:
         return int(self.kind == "longrope" and length > self.original_context)
 
 
-def ropes_from_json(
-    keys: Keys, context_length: int, default_theta: float | None
-) -> dict[str, Rope]:
+def rope_object(keys: Keys) -> Keys:
+    """What a config says of turning: rope_scaling, by which transformers 4 calls it, or
+    rope_parameters."""
+    return Keys(keys.file, keys.object("rope_scaling") or keys.object("rope_parameters"))
+
+
+def ropes_from_json(keys: Keys, context_length: int, family: Family) -> dict[str, Rope]:
     """By layer type, or under "" for all of them.
 
-    transformers 5 has rope_parameters, maybe by layer type; 4 has rope_theta and rope_scaling, and
-    Gemma 3 rope_local_base_freq for the layers that slide.
+    transformers 5 has rope_parameters, maybe by layer type; 4 has rope_theta and rope_scaling,
+    which in types with a sliding_theta are for the layers that do not slide.
     """
-    raw = keys.raw
-    parts: dict[str, dict[str, Any]] = {"": {}}
-    for key in ("rope_parameters", "rope_scaling"):  # transformers too lets rope_scaling win
-        part = raw.get(key) or {}
-        if not isinstance(part, dict):
-            raise MalformedFile(f"{keys.file}: {key} is {part!r}, expected an object")
-        nested = {name: value for name, value in part.items() if isinstance(value, dict)}
-        for name, values in (nested or {"": part}).items():
-            known = {k: v for k, v in values.items() if v is not None}
-            parts[name] = parts.get(name, {}) | known
-    if len(parts) > 1:
-        del parts[""]
-    elif (local := raw.get("rope_local_base_freq")) is not None:
+    parts = _by_type(rope_object(keys).raw)
+    if family.sliding_theta:
+        parameters = keys.object("rope_parameters")
+        named = _by_type(parameters)
+        full = named.get("full_attention", {}) if named else parameters
         parts = {
-            "full_attention": parts[""],
-            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+            "full_attention": full | keys.object("rope_scaling"),
+            "sliding_attention": {"rope_theta": family.sliding_theta}
+            | named.get("sliding_attention", {}),
         }
-    key = "original_max_position_embeddings"
-    top = {key: raw[key]} if raw.get(key) is not None else {}  # wins over the one in a part
+    elif not parts:
+        original = "original_max_position_embeddings"  # it wins over the one in the part
+        own = {original: keys.raw[original]} if keys.raw.get(original) is not None else {}
+        parts = {"": rope_object(keys).raw | own}
+    theta = {"rope_theta": keys.raw.get("rope_theta")}
     return {
-        name: _rope(Keys(keys.file, raw | part | top), part, context_length, default_theta)
+        name: _rope(Keys(keys.file, theta | _known(part)), context_length, family)
         for name, part in parts.items()
     }
 
 
-def _rope(keys: Keys, part: dict, context_length: int, default_theta: float | None) -> Rope:
-    kind = part.get("rope_type", part.get("type", "default"))
-    if kind == "su" or (kind == "yarn" and "short_factor" in part):  # Phi-3's first names of it
-        kind = "longrope"
-    if kind == "dynamic" and part.get("alpha"):  # Hunyuan's: by a fixed alpha, not by length
-        return Rope("ntk_alpha", keys.number("rope_theta", default_theta), keys.number("alpha"))
+def _by_type(parameters: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: _known(part) for name, part in parameters.items() if isinstance(part, dict)}
+
+
+def _known(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if value is not None}
+
+
+def _rope(keys: Keys, context_length: int, family: Family) -> Rope:
+    kind = keys.raw.get("rope_type", keys.raw.get("type", "default"))
+    kind = family.rope_kinds.get(kind, kind) if isinstance(kind, str) else kind
+    if kind == "ntk_alpha":
+        if keys.raw.get("alpha"):
+            return Rope(kind, keys.number("rope_theta", family.rope_theta), keys.number("alpha"))
+        kind = "dynamic"
     if kind not in ROPE_KINDS:
         known = ", ".join(ROPE_KINDS)
         raise UnknownRopeType(f"{keys.file}: the rope type is {kind!r}, expected one of: {known}")
-    rope = Rope(kind, theta=keys.number("rope_theta", default_theta))
-    original = keys.integer("original_max_position_embeddings", context_length)
+    rope = Rope(kind, theta=keys.number("rope_theta", family.rope_theta))
+    original = keys.integer(
+        "original_max_position_embeddings", family.rope_original_context or context_length
+    )
     if kind == "default":
         return rope
     if original < 1:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from rillm.checkpoint.mapped import MappedFile, Tensor
-from rillm.checkpoint.prefixes import other_part, text_name
+from rillm.checkpoint.prefixes import is_never_read, other_part, text_name
 from rillm.errors import (
     MalformedFile,
     MissingShard,
@@ -67,6 +67,8 @@ def read_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
             )
         for name in extents if wanted is None else wanted:
             dtype, shape, start, end = extents[name]
+            if is_never_read(name):
+                continue
             if prefix := other_part(name):
                 skipped[prefix] = skipped.get(prefix, 0) + 1
                 continue
@@ -80,7 +82,11 @@ def read_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
                     f"{path}: tensor {name}: {dtype} of shape {list(shape)} takes "
                     f"{tensor.data.size} bytes, but data_offsets give it {end - start}"
                 )
-            tensors[text_name(name)] = tensor
+            if (same := tensors.setdefault(text_name(name), tensor)) is not tensor:
+                raise MalformedFile(
+                    f"{path}: tensors {same.name} and {name} are both {text_name(name)} of the "
+                    "language model"
+                )
     return tensors, skipped
 
 

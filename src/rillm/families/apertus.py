@@ -24,4 +24,5 @@ FAMILY = Family(
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     },
+    sizes=(131072, 4096, 14336, 32, 32, None, 65536),
 )

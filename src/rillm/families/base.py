@@ -6,7 +6,10 @@ models of the type. Which slots have a name decides which norms and matrices a l
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rillm.checkpoint.keys import Keys
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,20 @@ def without(names: Mapping[str, str], *slots: str) -> dict[str, str]:
     return {slot: name for slot, name in names.items() if slot not in slots}
 
 
+def all_but_every(key: str, default: int) -> "Callable[[Keys, int], list[bool]]":
+    """Layers that slide: all but each n-th, n being a key's value."""
+
+    def sliding_layers(keys, n_layers):
+        every = keys.count(key, default)
+        return [(i + 1) % every != 0 for i in range(n_layers)]
+
+    return sliding_layers
+
+
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+         "num_attention_heads", "num_key_value_heads", "max_position_embeddings")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Family:
     """One model type; the defaults are Llama's.
@@ -111,30 +128,43 @@ class Family:
     attention_bias, output_bias, mlp_bias, head_bias : Key or bool
         Of q, k, v; of the output; of the MLP; of the head.
     activation : Key or str
-        A name of `ACTIVATIONS`.
+        A name of `ACTIVATIONS`. activation_names: those that mean another one here.
+    tied : Key, bool or None
+        The head is the embedding; None: if there is no other.
     parallel : Key or bool
         Attention and MLP read the same x.
     rotary_pairs : bool
         Files hold the pairs of a turn side by side (interleaved), not half a head apart.
     rotary_share : Key or float
         The part of a head that turns.
-    rope_layers : callable(config.json as dict, n_layers) -> sequence of bool, or None: all turn.
+    rope_layers : callable(keys of config.json, sliding layers) -> sequence of bool, or None: all.
+    rope_kinds : mapping
+        Rope types by which this one's config.json means another.
+    rope_original_context : int or None
+        Positions of the training before scaling, where no key says; None: those of the context.
+    sliding_theta : Key or None
+        Where layers slide they turn plainly, by this theta, unless rope_parameters name them.
+    position_scale : Key or float
+        Of queries far out, in rope_parameters: 1 + it * log(1 + position // original context).
     window : Key or None
-        Positions that a sliding layer sees, its own included.
-    sliding_layers : callable(config.json as dict, n_layers) -> sequence of bool
+        Positions that a sliding layer sees, its own included. window_if: a flag that asks for it.
+    sliding_layers : callable(keys of config.json, n_layers) -> sequence of bool
         Which layers slide; default: as layer_types says, else all.
+    reads_layer_types : bool
+        Whether layer_types says so, in a type whose layers slide.
     fused : str
         How rows of qkv follow: "blocks" (all q, all k, all v) or "heads" (q, k, v of each head).
     transposed : bool
         Matrices of layers are stored [columns, rows].
     scales_by_layer : Key or bool
         Layer i divides its scores by i + 1.
-    sliding_rope_is_plain : bool
-        A scaling of positions that names no layer type is not for sliding layers.
     names_if, names_unless : mapping
         A flag of config.json to the names that a model has where it is true, or is not.
+    sizes : tuple
+        Values of `SIZES` in transformers' config class, of which a multimodal config.json leaves
+        out those that are the same; of the last two any may.
     defaults : mapping
-        Values of keys that a config.json may leave out (null is not leaving out).
+        Values of other keys that a config.json may leave out (null is not leaving out).
     rope_defaults : mapping
         rope_parameters where neither they nor rope_scaling are given.
     refused : mapping
@@ -162,14 +192,21 @@ class Family:
     mlp_bias: Key | bool = Key("mlp_bias", False)
     head_bias: Key | bool = False
     activation: Key | str = Key("hidden_act", "silu")
-    tied: Key | bool = Key("tie_word_embeddings", False)
+    activation_names: Mapping[str, str] = field(default_factory=dict)
+    tied: Key | bool | None = Key("tie_word_embeddings", False)
     parallel: Key | bool = False
     rotary_pairs: bool = False
     rotary_share: Key | float = 1.0
     rope_theta: float | None = 10000.0
-    rope_layers: Callable[[dict, int], list[bool]] | None = None
+    rope_layers: "Callable[[Keys, list[bool]], list[bool]] | None" = None
+    rope_kinds: Mapping[str, str] = field(default_factory=dict)
+    rope_original_context: int | None = None
+    sliding_theta: Key | None = None
+    position_scale: Key | float = 0.0
     window: Key | None = None
-    sliding_layers: Callable[[dict, int], list[bool]] | None = None
+    window_if: str | None = None
+    sliding_layers: "Callable[[Keys, int], list[bool]] | None" = None
+    reads_layer_types: bool = True
     attention_scale: Key | float | None = None
     attention_softcap: Key | float = 0.0
     embedding_scale: Key | float = 1.0
@@ -180,10 +217,10 @@ class Family:
     fused: str = "blocks"
     transposed: bool = False
     scales_by_layer: Key | bool = False
-    sliding_rope_is_plain: bool = False
     qk_norm_bias: bool = False
     names_if: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     names_unless: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sizes: tuple[int | None, ...] = (32000, 4096, 11008, 32, 32, None, 2048)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     rope_defaults: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, Any] = field(default_factory=dict)

@@ -18,4 +18,5 @@ FAMILY = Family(
     logit_scale=Key("logit_scale", 0.0625),
     qk_norm="heads",
     names_if={"use_qk_norm": QK_NORM_NAMES},
+    sizes=(256000, 8192, 22528, 40, 64, None, 8192),
 )

@@ -2,16 +2,11 @@
 
 from dataclasses import replace
 
-from rillm.families.base import Key
+from rillm.families.base import Key, all_but_every
 from rillm.families.cohere import FAMILY as COHERE
 
 
-def sliding_layers(raw, n_layers):
-    pattern = raw.get("sliding_window_pattern") or 4
-    return [(i + 1) % pattern != 0 for i in range(n_layers)]
-
-
-def rope_layers(raw, sliding):
+def rope_layers(keys, sliding):
     return sliding
 
 
@@ -20,7 +15,8 @@ FAMILY = replace(
     model_type="cohere2",
     gguf="cohere2",
     window=Key("sliding_window"),
-    sliding_layers=sliding_layers,
+    defaults={"sliding_window": 4096},
+    sliding_layers=all_but_every("sliding_window_pattern", 4),
     rope_layers=rope_layers,
     names_if={},
     rope_theta=10000.0,

@@ -13,5 +13,6 @@ FAMILY = Family(
     tied=Key("tie_word_embeddings", True),
     rope_theta=500000.0,
     rotary_pairs=True,
-    defaults={"head_dim": 128, "num_key_value_heads": 2},
+    defaults={"head_dim": 128},
+    sizes=(103424, 1024, 3072, 18, 16, 2, 131072),
 )

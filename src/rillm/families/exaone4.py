@@ -1,20 +1,25 @@
 """EXAONE 4: norms after, and of each head; where layers slide, only those turn."""
 
-from rillm.families.base import LLAMA_NAMES, POST_NORM_NAMES, QK_NORM_NAMES, Family, Key, without
+from rillm.families.base import (
+    LLAMA_NAMES,
+    POST_NORM_NAMES,
+    QK_NORM_NAMES,
+    Family,
+    Key,
+    all_but_every,
+    without,
+)
 
 
-def sliding_layers(raw, n_layers):
-    """The pattern is a number, or letters of which L slides; the last layer never does."""
-    pattern = raw.get("sliding_window_pattern") or 4
-    if isinstance(pattern, str):
-        slides = [pattern[i % len(pattern)] == "L" for i in range(n_layers)]
-    else:
-        slides = [(i + 1) % pattern != 0 for i in range(n_layers)]
-    return [*slides[:-1], False]
+def sliding_layers(keys, n_layers):
+    """The pattern is a number, or letters of which L slides, but for the last layer."""
+    if not isinstance(pattern := keys.raw.get("sliding_window_pattern"), str) or not pattern:
+        return all_but_every("sliding_window_pattern", 4)(keys, n_layers)
+    return [pattern[i % len(pattern)] == "L" for i in range(n_layers - 1)] + [False]
 
 
-def rope_layers(raw, sliding):
-    return sliding if raw.get("sliding_window") else [True] * len(sliding)
+def rope_layers(keys, sliding):
+    return sliding if keys.raw.get("sliding_window") else [True] * len(sliding)
 
 
 FAMILY = Family(
@@ -26,6 +31,8 @@ FAMILY = Family(
     output_bias=False,
     mlp_bias=False,
     window=Key("sliding_window"),
+    defaults={"sliding_window": 4096},
     sliding_layers=sliding_layers,
     rope_layers=rope_layers,
+    sizes=(102400, 4096, 16384, 32, 32, 32, 2048),
 )

@@ -7,9 +7,11 @@ FAMILY = Family(
     gguf="gemma",
     norm_offset=1.0,
     mlp_bias=False,
-    activation="gelu_pytorch_tanh",  # old files say gelu and mean this
+    activation=Key("hidden_act", "gelu_pytorch_tanh"),
+    activation_names={"gelu": "gelu_pytorch_tanh"},  # as the first files have it
     tied=Key("tie_word_embeddings", True),
     embedding_scale=Key("hidden_size", 0, power=0.5),
     defaults={"head_dim": 256},
     refused={"use_bidirectional_attention": False},
+    sizes=(256000, 3072, 24576, 28, 16, 16, 8192),
 )

@@ -9,7 +9,7 @@ GEMMA2_NAMES = LLAMA_NAMES | {
 }
 
 
-def sliding_layers(raw, n_layers):
+def sliding_layers(keys, n_layers):
     return [i % 2 == 0 for i in range(n_layers)]
 
 
@@ -50,4 +50,5 @@ FAMILY = Family(
         "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
     },
+    sizes=(256000, 2304, 9216, 26, 8, 4, 8192),
 )

@@ -1,12 +1,7 @@
 """Gemma 3: Gemma 2 with norms on q and k instead of caps, and another theta where layers slide."""
 
-from rillm.families.base import QK_NORM_NAMES, Family, Key
+from rillm.families.base import QK_NORM_NAMES, Family, Key, all_but_every
 from rillm.families.gemma2 import GEMMA2_NAMES, query_pre_attn_scalar
-
-
-def sliding_layers(raw, n_layers):
-    pattern = raw.get("sliding_window_pattern") or 6
-    return [(i + 1) % pattern != 0 for i in range(n_layers)]
 
 
 def gguf_omits(raw):
@@ -24,11 +19,13 @@ FAMILY = Family(
     activation=Key("hidden_activation", "gelu_pytorch_tanh"),
     tied=Key("tie_word_embeddings", True),
     rope_theta=1e6,
+    sliding_theta=Key("rope_local_base_freq", 1e4),
     embedding_scale=Key("hidden_size", 0, power=0.5),
     attention_scale=Key("query_pre_attn_scalar", 256, power=-0.5),
     logit_softcap=Key("final_logit_softcapping", 0.0),
     window=Key("sliding_window"),
-    sliding_layers=sliding_layers,
-    defaults={"head_dim": 256, "sliding_window": 4096, "rope_local_base_freq": 10000.0},
+    sliding_layers=all_but_every("sliding_window_pattern", 6),
+    defaults={"head_dim": 256, "sliding_window": 4096},
     refused={"use_bidirectional_attention": False},
+    sizes=(262208, 2304, 9216, 26, 8, 4, 131072),
 )

@@ -13,6 +13,7 @@ FAMILY = Family(
     output_bias=False,
     mlp_bias=False,
     rotary_pairs=True,
-    defaults={"head_dim": 128, "num_key_value_heads": 2},
+    defaults={"head_dim": 128},
     rotary_share=Key("partial_rotary_factor", 0.5),
+    sizes=(151552, 4096, 13696, 40, 32, 2, 131072),
 )

@@ -39,4 +39,5 @@ FAMILY = Family(
     scales_by_layer=Key("scale_attn_by_inverse_layer_idx", False),
     transposed=True,
     refused={"add_cross_attention": False},
+    sizes=(50257, 768, None, 12, 12, None, 1024),
 )

@@ -28,4 +28,5 @@ FAMILY = Family(
     activation=Key("hidden_act", "gelu"),
     parallel=Key("use_parallel_residual", True),
     rotary_share=Key("partial_rotary_factor", 0.25),
+    sizes=(50432, 6144, 24576, 44, 64, None, 2048),
 )

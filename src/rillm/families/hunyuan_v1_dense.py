@@ -13,4 +13,6 @@ FAMILY = Family(
     norm_epsilon=Key("rms_norm_eps", 1e-5),
     qk_norm_after_rope=True,
     mlp_bias=False,
+    rope_kinds={"dynamic": "ntk_alpha"},  # by a fixed alpha, not by length
+    sizes=(290943, 4096, 11008, 32, 32, None, 2048),
 )

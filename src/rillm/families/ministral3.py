@@ -11,9 +11,10 @@ FAMILY = Family(
     attention_bias=False,
     output_bias=False,
     mlp_bias=False,
-    rope_theta=1000000.0,
     window=Key("sliding_window"),
-    defaults={"head_dim": 128, "num_key_value_heads": 8},
+    defaults={"head_dim": 128},
+    reads_layer_types=False,
+    position_scale=Key("llama_4_scaling_beta", 0.0),
     rope_defaults={
         "rope_type": "yarn",
         "rope_theta": 1000000.0,
@@ -23,4 +24,5 @@ FAMILY = Family(
         "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.1,
     },
+    sizes=(131072, 4096, 14336, 34, 32, 8, 262144),
 )

@@ -11,5 +11,6 @@ FAMILY = Family(
     output_bias=False,
     mlp_bias=False,
     window=Key("sliding_window"),
-    defaults={"sliding_window": 4096, "num_key_value_heads": 8},
+    defaults={"sliding_window": 4096},
+    sizes=(32000, 4096, 14336, 32, 32, 8, 131072),
 )

@@ -12,4 +12,5 @@ FAMILY = Family(
     norm_epsilon=Key("norm_eps", 1e-5),
     activation=Key("hidden_act", "relu2"),
     rotary_share=Key("partial_rotary_factor", 0.5),
+    sizes=(256000, 6144, 24576, 32, 48, None, 4096),
 )

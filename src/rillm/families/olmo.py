@@ -12,4 +12,5 @@ FAMILY = Family(
     norm_epsilon=1e-5,
     mlp_bias=False,
     qkv_clip=Key("clip_qkv", 0.0),
+    sizes=(50304, 4096, 11008, 32, 32, None, 2048),
 )

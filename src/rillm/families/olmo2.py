@@ -9,4 +9,5 @@ FAMILY = Family(
     norm_epsilon=Key("rms_norm_eps", 1e-5),
     qk_norm="whole",
     mlp_bias=False,
+    sizes=(50304, 4096, 11008, 32, 32, None, 2048),
 )

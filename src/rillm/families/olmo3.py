@@ -6,7 +6,7 @@ from rillm.families.base import Key
 from rillm.families.olmo2 import FAMILY as OLMO2
 
 
-def sliding_layers(raw, n_layers):
+def sliding_layers(keys, n_layers):
     return [(i + 1) % 4 != 0 for i in range(n_layers)]
 
 
@@ -16,7 +16,7 @@ FAMILY = replace(
     gguf_if="attention.sliding_window",
     window=Key("sliding_window"),
     sliding_layers=sliding_layers,
-    sliding_rope_is_plain=True,
     rope_theta=500000.0,
+    sliding_theta=Key("rope_theta", 500000.0),
     defaults={"sliding_window": 4096},
 )

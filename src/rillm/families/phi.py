@@ -29,4 +29,5 @@ FAMILY = Family(
     activation=Key("hidden_act", "gelu_new"),
     parallel=True,
     rotary_share=Key("partial_rotary_factor", 0.5),
+    sizes=(51200, 2048, 8192, 24, 32, None, 2048),
 )

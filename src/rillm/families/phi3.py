@@ -16,4 +16,8 @@ FAMILY = Family(
     mlp_bias=False,
     rotary_share=Key("partial_rotary_factor", 1.0),
     window=Key("sliding_window"),
+    reads_layer_types=False,
+    rope_kinds={"su": "longrope", "yarn": "longrope"},  # its first names
+    rope_original_context=4096,
+    sizes=(32064, 3072, 8192, 32, 32, None, 4096),
 )

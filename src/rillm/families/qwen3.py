@@ -8,7 +8,9 @@ FAMILY = Family(
     gguf="qwen3",
     names=LLAMA_NAMES | QK_NORM_NAMES,
     mlp_bias=False,
-    defaults={"head_dim": 128},
     window=Key("sliding_window"),
+    window_if="use_sliding_window",
+    defaults={"head_dim": 128, "sliding_window": 4096},
     sliding_layers=sliding_layers,
+    sizes=(151936, 4096, 22016, 32, 32, 32, 32768),
 )

@@ -8,5 +8,6 @@ FAMILY = Family(
     gguf_names={"mlp_norm": "blk.{}.post_attention_norm.weight"},
     attention_bias=Key("attention_bias", True),
     output_bias=Key("attention_out_bias", False),
-    defaults={"head_dim": 128, "num_key_value_heads": 8},
+    defaults={"head_dim": 128},
+    sizes=(155136, 4096, 27648, 64, 80, 8, 524288),
 )

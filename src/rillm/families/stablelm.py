@@ -20,7 +20,7 @@ FAMILY = Family(
     attention_bias=Key("use_qkv_bias", False),
     output_bias=False,
     mlp_bias=False,
-    defaults={"num_key_value_heads": 32},
     parallel=Key("use_parallel_residual", False),
     rotary_share=Key("partial_rotary_factor", 0.25),
+    sizes=(50304, 2560, 6912, 32, 32, 32, 4096),
 )

@@ -18,6 +18,7 @@ FAMILY = Family(
     mlp_bias=Key("use_bias", True),
     activation=Key("hidden_act", "gelu_pytorch_tanh"),
     tied=Key("tie_word_embeddings", True),
-    defaults={"num_key_value_heads": 2},
     window=Key("sliding_window"),
+    reads_layer_types=False,
+    sizes=(49152, 3072, 12288, 30, 24, 2, 4096),
 )

@@ -156,9 +156,10 @@ class Layout:
         offset = segment.offset + first * segment.stride
         source = (tensor.kind, *_in_rows(tensor.data, rows), tensor.shape[1])
         if not weights.pack(segment.format, *source, offset, segment.stride):
+            or_wider = "" if segment.format == "f32" else "load with weights='f32', or "
             raise UnsupportedTensorKind(
                 f"{tensor.file}: tensor {tensor.name} holds a value that is not finite, or too "
-                f"large for {segment.format}: load with weights='f32', or repair the file"
+                f"large for {segment.format}: {or_wider}repair the file"
             )
 
 

@@ -10,9 +10,6 @@ from rillm.errors import MissingTensor, ShapeMismatch, UnexpectedTensor
 from rillm.families.base import Family
 from rillm.weights.packing import values_of
 
-# recomputed or never read: rotary frequencies, masks
-IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias")
-
 
 class Tensors:
     """Finds tensors by the family's names.
@@ -99,8 +96,7 @@ class Tensors:
 
     def check_all_used(self) -> None:
         """Raises UnexpectedTensor, naming the first of them."""
-        rest = sorted(n for n in self.unused if not n.endswith(IGNORED_SUFFIXES))
-        if rest:
+        if rest := sorted(self.unused):
             more = f" and {len(rest) - 3} more" if len(rest) > 3 else ""
             raise UnexpectedTensor(
                 f"{self.file}: nobody uses {', '.join(rest[:3])}{more}: the config says another "
