@@ -102,7 +102,7 @@ class ScriptedSession:
     def __init__(self, script: list[int], vocab_size: int = 300, context: int = 1000) -> None:
         self.script, self.vocab_size, self.limit = script, vocab_size, context
         self.tokens: list[int] = []
-        self.n_prompt = 0
+        self.n_prompt = self.n_changes = 0
         self.calls: list[int] = []  # the number of tokens of each forward
         self.surprise_limits: dict[int, tuple[int, float]] = {}
 
@@ -122,10 +122,12 @@ class ScriptedSession:
 
     def rewind(self, position: int) -> None:
         assert 0 <= position <= self.position
+        self.n_changes += 1
         del self.tokens[position:]
 
     def _forward(self, n_tokens: int) -> np.ndarray:
         assert self.position <= self.limit
+        self.n_changes += 1
         self.calls.append(n_tokens)
         logits = np.zeros(self.vocab_size, dtype=np.float32)
         logits[self.script[min(self.position - self.n_prompt, len(self.script) - 1)]] = 9.0

@@ -153,6 +153,17 @@ def test_a_wrong_template_is_one_error(template, words):
         render(template, [])
 
 
+@pytest.mark.parametrize("messages", ["abc", None, [5], ["a"], {"role": "user"}, 7])
+def test_what_is_no_list_of_messages_is_refused_in_words(messages):
+    with pytest.raises(TypeError, match=r"expected a list of dicts such as \{"):
+        render(CHATML, messages)
+
+
+def test_a_template_that_is_no_text_is_refused_in_words():
+    with pytest.raises(TypeError, match="the chat template is None, expected a str"):
+        render(None, [])
+
+
 # ---- breaking out --------------------------------------------------------------------------------
 
 

@@ -230,6 +230,11 @@ def test_the_prompt_may_come_from_standard_input(model):
         (["generate", "x", "--top-k", "4", "-o", "top_k=5"], "top_k is given twice"),
         (["generate", "x", "--threads", "0"], "0 is not in the range"),
         (["generate", "x", "--max-new-tokens", "many"], "'many' is not a valid integer"),
+        (["generate", "a\udcff\udcfeb"], "the prompt is not UTF-8"),
+        (["bench", "--tokens", "0"], "0 is not in the range x>=1"),
+        (["bench", "--rounds", "0"], "0 is not in the range x>=1"),
+        (["bench", "--depth", "-1"], "-1 is not in the range x>=0"),
+        (["bench", "--prefill", "-1"], "-1 is not in the range x>=0"),
     ],
 )
 def test_a_wrong_option_is_refused_before_loading(monkeypatch, arguments, words):
@@ -320,6 +325,15 @@ def test_a_failed_pull_is_one_line(monkeypatch):
     assert ran.stderr == "rillm: the index is not reachable; tried https://example.org\n"
 
 
+def test_the_home_of_nobody_is_no_model(monkeypatch, tmp_path):
+    monkeypatch.setenv("RILLM_HOME", str(tmp_path))
+    monkeypatch.delenv("RILLM_DEBUG", raising=False)
+    for command in (["cache", "clear"], ["info"]):
+        ran = run(*command, "~nobody-of-this-name/x")
+        assert ran.exit_code == 1
+        assert ran.stderr.startswith("rillm: ~nobody-of-this-name/x: no such file or folder")
+
+
 def test_the_version_is_the_package_s(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: f"1.2.3 of {name}")
     assert run("--version").stdout == "rillm 1.2.3 of rillm\n"
@@ -387,6 +401,29 @@ test_cli.main(sys.argv[1:])
         process.wait()
         process.stdout.close()
         process.stderr.close()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--trace"]])
+def test_closed_standard_streams_are_no_error_of_ours(options):
+    """What is printed to a closed one goes nowhere; a prompt cannot come from one."""
+
+    def run(shell: str) -> tuple[int, bytes]:
+        code = (
+            "import sys, test_cli; model = test_cli.ScriptedModel(b'Paris.');"
+            "test_cli.loading.load_model = lambda *args: model; test_cli.main(sys.argv[1:])"
+        )
+        command = ["sh", "-c", f'"$@" {shell}', "sh", sys.executable, "-c", code, "generate"]
+        words = [] if "<&-" in shell else ["Where?"]
+        ran = subprocess.run(
+            [*command, *words, *options], env=child_environment(), capture_output=True
+        )
+        return ran.returncode, ran.stderr
+
+    code, err = run(">&-")
+    assert code == 0 and err.count(b"\n") <= 1  # the line of figures
+    assert run("2>&-") == (0, b"") and run(">&- 2>&-") == (0, b"")
+    code, err = run("<&-")
+    assert code == 2 and b"no prompt: give it as an argument" in err
 
 
 @pytest.mark.parametrize("as_json", [False, True])

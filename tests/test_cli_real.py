@@ -2,10 +2,13 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +73,16 @@ def test_raw_continues_the_prompt():
     assert record["token_ids"] == [7042, 30, 198, 198, 504]
     assert record["text"] == " Paris.\n\nThe"
     assert record["finish_reason"] == "length"
+
+
+def test_the_trace_on_the_page_is_what_its_command_prints():
+    page = (Path(__file__).parents[1] / "docs" / "loop.md").read_text()
+    block = page.split("    $ rillm ")[1].split("\n\n`model`")[0]
+    command, _, shown = textwrap.dedent(f"    {block}").replace("\\\n", "").partition("\n")
+    printed = rillm(*shlex.split(command)).stdout.decode().strip().splitlines()
+    assert len(printed) == len(shown.strip().splitlines()) == 3 * 7 - 1
+    for real, line in zip(printed, shown.strip().splitlines(), strict=True):
+        assert real.startswith(line[:-1]) if line.endswith("…") else real == line
 
 
 def test_info_tells_of_the_model():

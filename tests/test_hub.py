@@ -6,8 +6,10 @@ import io
 import json
 import os
 import resource
+import shutil
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -78,7 +80,11 @@ def test_a_path_is_found_where_it_is(home, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing", "/no/such/folder", "./a/b", "a/b/c", "http://x/y.gguf", "o/n:file.bin", ""]
+    "name",
+    [
+        *("nothing", "/no/such/folder", "./a/b", "a/b/c", "http://x/y.gguf", "o/n:a/b.bin", ""),
+        *("~nobody-of-this-name/x", "x" * 300, "a\0b"),
+    ],
 )
 def test_what_is_no_name_is_said_with_the_forms_that_are(home, name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
@@ -186,6 +192,16 @@ def test_a_full_disk_leaves_nothing(home, pip):
     with files_of_at_most(100_000), pytest.raises(DownloadError, match="nothing was kept"):
         hub.find("tiny")
     assert leftovers(home) == []
+
+
+def test_a_disk_too_small_for_the_wheels_is_named(home, pip, monkeypatch):
+    """pip cleans up after itself, and may have had no room for its last words."""
+    pip("print('  File \"pip/resol'); sys.exit(2)")
+    usage = type("Usage", (), {"free": 300_004 + 999})  # a byte less than file and wheel
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(DownloadError, match=r"disk is full.*\(0 MB free") as caught:
+        hub.find("tiny")
+    assert "network" not in str(caught.value) and leftovers(home) == []
 
 
 def test_an_unwritable_home_is_an_error_in_words(home, pip):
@@ -348,7 +364,21 @@ def test_an_address_of_a_part_is_refused(home, web):
         hub.find("https://example.org/a/tiny-00001-of-00003.gguf")
 
 
-@pytest.mark.parametrize("url", ["https://example.org/", "https://example.org/model.bin"])
+@pytest.mark.parametrize("name", ["Llama(1).gguf", "m x.gguf", "ünder+1.gguf"])
+def test_any_name_that_ends_as_a_gguf_file_s_is_one(home, web, name):
+    web()
+    assert hub.find(f"https://example.org/a/{urllib.parse.quote(name)}").name == name
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/",
+        "https://example.org/model.bin",
+        "https://example.org/a%2Fb.gguf",
+        "https://example.org/.gguf",
+    ],
+)
 def test_an_address_of_something_else_is_refused(home, web, url):
     web()
     with pytest.raises(DownloadError, match=r"expected the address of a \.gguf file"):
@@ -447,6 +477,9 @@ REPOSITORY = [
     "Q8_0/tiny-Q8_0-00002-of-00002.gguf",
     "tiny_F16.gguf",
     "other_F16.gguf",
+    "tiny-UD-Q4_K_XL.gguf",
+    "Q6_K/tiny-00001-of-00002.gguf",
+    "Q6_K/tiny-00002-of-00002.gguf",
 ]
 
 
@@ -480,6 +513,8 @@ def remote(home, monkeypatch):
         ("q4_0", ["tiny-Q4_0.gguf"]),
         ("IQ4_XS", ["tiny-IQ4_XS.gguf"]),
         ("Q8_0", REPOSITORY[6:8]),
+        ("UD-Q4_K_XL", ["tiny-UD-Q4_K_XL.gguf"]),
+        ("Q6_K", REPOSITORY[-2:]),  # the folder says so
     ],
 )
 def test_a_tag_chooses_the_file_that_is_called_so(home, remote, tag, files):
@@ -493,6 +528,7 @@ def test_a_tag_chooses_the_file_that_is_called_so(home, remote, tag, files):
     [
         ("Q5_K_M", r"no file is called Q5_K_M: .*tiny-IQ4_XS\.gguf, tiny-Q4_0\.gguf"),
         ("Q4_XS", "no file is called Q4_XS"),
+        ("q4.k.m", r"no file is called q4\.k\.m"),  # a dot is a dot
         ("F16", r"several files are called F16: there are other_F16\.gguf, tiny_F16\.gguf;"),
     ],
 )

@@ -55,6 +55,17 @@ def test_oxiglade_mlx_rs_304_a_layer_too_many_in_the_config(tmp_path):
         Model.from_pretrained(tmp_path)
 
 
+def test_a_folder_of_several_gguf_files(tmp_path):
+    """Of a model and its mmproj, as LM Studio lays them out, the model is meant."""
+    for name in ("model.gguf", "mmproj-model.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(errors.CheckpointError, match=r"/model\.gguf: "):
+        Model.from_pretrained(tmp_path)
+    (tmp_path / "another.gguf").write_bytes(b"GGUF")
+    with pytest.raises(errors.ModelNotFound, match=r"another\.gguf, model\.gguf; give one of them"):
+        Model.from_pretrained(tmp_path)
+
+
 def test_an_extra_tensor_and_the_allowed_one(tmp_path):
     frequencies = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)}
     write_changed(tmp_path, "base", lambda t: t.update(frequencies))

@@ -102,7 +102,7 @@ def test_ericlbuehler_mistral_rs_1539(n):
     result = collect(pieces)
     assert len(result.token_ids) == result.timings.n_generated == n
     assert result.finish == Finish("length", "max_new_tokens", n, n - 1, n)
-    assert len(session.calls) == n
+    assert len(session.calls) == max(n, 1)  # of the prompt, and of each token but the last
 
 
 def test_no_end_before_min_new_tokens():
@@ -140,7 +140,7 @@ def test_the_context_ends_the_text():
 def test_a_prompt_that_fills_the_context_leaves_no_room():
     session, pieces = start([ord("a")], prompt=[1] * 8, context=8)
     assert collect(pieces).finish == Finish("length", "context", 0, -1, 0)
-    assert session.calls == []
+    assert session.tokens == [1] * 8
 
 
 def test_a_prompt_beyond_the_context_is_refused_at_once():
@@ -206,13 +206,44 @@ def test_a_session_that_something_else_uses_between_two_pieces():
     session, first = start([*b"abcdef"], prompt=[7, 8])
     next(first)
     collect(stream(session, TOKENIZER, (EOS,), [9], Sampling(max_new_tokens=1)))
-    with pytest.raises(SessionBusy, match="held 2 tokens and now holds 3"):
+    with pytest.raises(SessionBusy, match="holds 3 tokens now"):
         next(first)
     session, pieces = start([*b"abcdef"], prompt=[7, 8])
     next(pieces)
     session.rewind(1)
-    with pytest.raises(SessionBusy, match="held 2 tokens and now holds 1"):
+    with pytest.raises(SessionBusy, match="holds 1 tokens now"):
         next(pieces)
+    session, pieces = start([*b"abcdef"], prompt=[7, 8], n=2, max_new_tokens=1)
+    next(pieces)
+    session.step(9)  # between two completions
+    with pytest.raises(SessionBusy):
+        next(pieces)
+
+
+def test_another_text_of_the_same_length_is_seen_too():
+    session, pieces = start([*b"abcdef"], prompt=[7, 8])
+    next(pieces)
+    session.rewind(1)
+    session.step(9)
+    with pytest.raises(SessionBusy):
+        next(pieces)
+    session, pieces = start([ord("a")], prompt=[7, 8], max_new_tokens=1)
+    list(pieces)
+    session.step(9)  # it is at its end, and looks no more
+    assert list(pieces) == []
+
+
+@pytest.mark.parametrize("hook", ["on_step", "on_prefill", "logits_processors"])
+def test_a_callback_that_uses_the_session(hook):
+    session = small.ScriptedSession([*b"abcdef"])
+
+    def use(*_):
+        session.step(4)
+
+    hooks = {hook: use}
+    options = Sampling(logits_processors=hooks.pop("logits_processors", ()))
+    with pytest.raises(SessionBusy, match="callback"):
+        list(stream(session, TOKENIZER, (EOS,), [1, 2], options, **hooks))
 
 
 def test_several_completions_of_nothing():
@@ -372,8 +403,21 @@ def test_the_timings_add_up():
     assert timings.decode_tokens_per_second == 3 / timings.decode_seconds
 
 
+class PassingSession(small.ScriptedSession):
+    """One that ends with its stream."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 def test_no_token_no_rate():
-    timings = run([0], max_new_tokens=0).timings
+    """A prompt that nothing follows is not even computed, unless the session stays."""
+    session, options = PassingSession([0]), Sampling(max_new_tokens=0)
+    timings = collect(stream(session, TOKENIZER, (), [1], options, close_session=True)).timings
+    assert session.calls == []
     assert timings.decode_tokens_per_second == timings.prefill_tokens_per_second == 0.0
 
 

@@ -233,6 +233,9 @@ def test_a_closed_model_gives_no_sessions(tiny_folder):
     model.close()
     with pytest.raises(errors.SessionClosed):
         model.session()
+    for ask in (model.info, lambda: model.generate([1]), lambda: model.stream([1])):
+        with pytest.raises(errors.SessionClosed, match="model is closed"):
+            ask()
     assert session.step(1).shape == (97,)  # an open session keeps the weights
 
 

@@ -143,12 +143,22 @@ def test_generate_uses_it_and_says_the_same(model):
         got = model.generate(ids, **options)
         assert (got.token_ids, got.text) == (expected.token_ids, expected.text)
     assert prefixes.n_tokens_found == 599
+    timings = got.timings
+    assert (timings.n_prompt, timings.n_reused) == (600, 599)
+    assert timings.prefill_tokens_per_second == 1 / timings.prefill_seconds
     with_logprobs = model.generate(ids, prompt_logprobs=0, **options)
     assert with_logprobs.token_ids == expected.token_ids
     model.prefix_cache(bytes=0)
     assert model.prefixes is None
     with pytest.raises(ValueError, match="bytes is -1"):
         model.prefix_cache(bytes=-1)
+
+
+def test_a_prompt_without_a_text_warms_it(model):
+    ids = text(600)
+    model.prefix_cache()
+    assert model.generate(ids, max_new_tokens=0).timings.n_reused == 0
+    assert model.generate(ids, max_new_tokens=0).timings.n_reused == 599
 
 
 def test_cache_prompt_takes_the_prompt_for_the_whole_text(model):

@@ -123,6 +123,23 @@ def test_of_a_session_that_slid(model, tmp_path):
                 session.load(path)
 
 
+def test_of_a_session_rewound_to_its_earliest(model, tmp_path):
+    """What was before it has left, so its last logits are found again from the start."""
+    ids = text(1500)
+    with model.session(40, context_policy="sink") as session, model.session(40) as other:
+        session.prefill(ids)
+        session.rewind(n := session.earliest)
+        assert n > 0
+        session.save(tmp_path / "saved")
+        with pytest.raises(errors.SessionFileError):
+            other.load(tmp_path / "saved")
+    likes = [model.session(40, context_policy="sink") for _ in range(2)]
+    likes[0].load(tmp_path / "saved")
+    likes[1].prefill(ids[: n - 1])
+    assert likes[0].score([5])[0] == likes[1].score([ids[n - 1], 5])[1]
+    assert likes[0].tokens == likes[1].tokens
+
+
 @pytest.mark.parametrize("case", ["phi3_longrope", "llama_longrope", "llama_dynamic"])
 def test_of_a_session_that_shrank_below_a_border_of_its_turns(tiny_folder, tmp_path, case):
     with rillm.Model.from_pretrained(tiny_folder(case)) as model:
@@ -180,6 +197,37 @@ def test_a_full_disk_leaves_the_old_file(model, saved, monkeypatch):
     assert os.listdir(saved.parent) == ["saved"]
 
 
+def test_a_link_leads_to_the_file_and_stays(model, saved):
+    (link := saved.with_name("link")).symlink_to(saved)
+    (dangling := saved.with_name("dangling")).symlink_to(new := saved.with_name("new"))
+    with model.session() as session:
+        session.prefill(text(7))
+        session.save(link)
+        session.save(dangling)
+        assert link.is_symlink() and dangling.is_symlink()
+        assert saved.read_bytes() == new.read_bytes()
+        session.load(link)
+    assert sorted(os.listdir(saved.parent)) == ["dangling", "link", "new", "saved"]
+
+
+def test_only_a_file_is_replaced(model, tmp_path, monkeypatch):
+    """And what is none is refused before anything is written."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    monkeypatch.setattr("rillm.whole_file.os.replace", lambda *_: pytest.fail("written"))
+    with model.session() as session:
+        for path in (tmp_path, tmp_path / "pipe", tmp_path / "link"):
+            with pytest.raises(OSError, match="no regular file"):
+                session.save(path)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"] and (tmp_path / "pipe").is_fifo()
+
+
+def test_a_name_as_long_as_the_system_allows(model, tmp_path):
+    with model.session() as session:
+        session.save(tmp_path / ("x" * 255))
+        session.load(tmp_path / ("x" * 255))
+
+
 def test_files_that_are_none(model, tmp_path, saved):
     session = model.session()
     with pytest.raises(FileNotFoundError):
@@ -187,6 +235,9 @@ def test_files_that_are_none(model, tmp_path, saved):
     safetensors.numpy.save_file({"tokens": np.zeros(3, np.int32)}, tmp_path / "other")
     with pytest.raises(errors.SessionFileError, match="no saved session"):
         session.load(tmp_path / "other")
+    (tmp_path / "empty").touch()
+    with pytest.raises(errors.SessionFileError, match="is empty, expected a saved session$"):
+        session.load(tmp_path / "empty")
     for data in (b"", b"{}", b"GGUF" + bytes(100), os.urandom(1000)):
         (tmp_path / "bad").write_bytes(data)
         with pytest.raises(TYPED):

@@ -202,6 +202,33 @@ def test_a_cancelled_task_leaves_the_session_free():
     asyncio.run(run())
 
 
+def test_cancelled_twice_it_still_waits_until_the_session_is_free():
+    computing = threading.Event()
+
+    class Session(small.ScriptedSession):
+        def prefill(self, ids, chunk=None):
+            computing.set()
+            time.sleep(0.3)
+            computing.clear()
+            return super().prefill(ids)
+
+    pieces = stream(Session([1]), TOKENIZER, (EOS,), [1], Sampling())
+
+    async def run():
+        task = asyncio.ensure_future(anext(_in_threads(pieces)))
+        while not computing.is_set():
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.02)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not computing.is_set()
+
+    asyncio.run(run())
+    assert list(pieces) == []  # closed
+
+
 def test_an_error_in_an_async_stream_is_the_caller_s(tiny):
     def fail(logits):
         raise ZeroDivisionError
@@ -223,8 +250,17 @@ def test_prompts_of_any_kind(tiny):
         assert [r.token_ids for r in tiny.generate(prompts, **options)] == [one, two]
     with pytest.raises(ValueError, match="no tokens"):
         tiny.generate([], **options)
-    with pytest.raises(TypeError):
-        tiny.generate([1.5], **options)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [b"AB", bytearray(b"AB"), {5, 6}, {"a": 1}, {1: 2}, [True, False], [1, True], 5, None, [1.5]],
+)
+@pytest.mark.parametrize("ask", ["generate", "stream", "astream"])
+def test_what_is_no_prompt_is_refused_in_words(tiny, ask, prompt):
+    for each in (prompt, [[1, 2], prompt]) if ask == "generate" else (prompt,):
+        with pytest.raises(TypeError, match="expected text or "):
+            getattr(tiny, ask)(each, max_new_tokens=1)
 
 
 def test_leaving_an_async_stream_cancels_it(tiny):
@@ -276,6 +312,31 @@ def test_prompt_logprobs_are_the_scores_of_the_prompt(tiny):
         assert values == pytest.approx(scores[1:].tolist(), abs=1e-6)
         assert {len(record.top) for record in result.prompt_logprobs[1:]} == {2}
         assert result.token_ids == tiny.generate(ids, max_new_tokens=n_new).token_ids
+
+
+def test_prompt_logprobs_go_on_from_what_the_session_holds(tiny):
+    ids = load_case("base")["tokens"][:70]
+    with tiny.session() as session:
+        scores = session.score(ids)
+        for n in (40, 1):  # logits that the rewind dropped, and logits that are there
+            session.rewind(n)
+            for _ in range(2):
+                options = {"prompt_logprobs": 0, "max_new_tokens": 0, "session": session}
+                records = tiny.generate(ids[n : n + 9], **options).prompt_logprobs
+                values = [record.logprob for record in records]
+                assert values == pytest.approx(scores[n : n + 9].tolist(), abs=1e-6)
+                n += 9
+
+
+@pytest.mark.parametrize("context", [None, 5])
+def test_a_prompt_without_a_text_warms_a_session(tiny, context):
+    """With no token asked for, or no room for one."""
+    ids = [1, 2, 3, 4, 5]
+    with tiny.session(context) as session:
+        n_new = 0 if context is None else None
+        result = tiny.generate(ids, session=session, max_new_tokens=n_new)
+        assert (result.token_ids, session.tokens) == ([], ids)
+        assert result.timings.prefill_tokens_per_second > 0
 
 
 def test_a_session_continues_with_its_noise_and_its_surprise_limit(tiny):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -312,6 +313,18 @@ def test_what_the_library_refuses_is_said(tmp_path):
     with pytest.raises(CheckpointError, match="lacks the token '<unk>'"):
         config = {"bos_token": "<unk>", "add_bos_token": True}
         read_tokenizer(write_json(tmp_path, config=config))
+
+
+def test_text_is_characters_and_ids_are_none_below_zero(smollm2):
+    with pytest.raises(ValueError, match=r"'\\ud800' at position 1: a lone surrogate"):
+        smollm2.encode("a\ud800b")
+    for other in (5, b"a", None, ["a"]):
+        with pytest.raises(TypeError, match=rf"is {re.escape(repr(other))}, expected a str"):
+            smollm2.encode(other)
+    for ids, words in (([3, -1], "from -1 to 3"), ([2**40], f"to {2**40}")):
+        with pytest.raises(ValueError, match=f"{words}, expected 0 to 49151"):
+            smollm2.decode(ids)
+    assert smollm2.decode([2**31]) == ""
 
 
 def test_nothing_is_imported_before_it_is_needed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
@@ -195,8 +195,7 @@ class Model:
         ValueError
             An option is none of its values, or the model cannot do it.
         """
-        if self._engine is None:
-            raise SessionClosed("this model is closed")
+        self._check_open()
         context = self.context_length if context is None else operator.index(context)
         self._check_context(context)
         if context_policy not in CONTEXT_POLICIES:
@@ -284,10 +283,13 @@ class Model:
         Raises
         ------
         TypeError, ValueError
-            An option is unknown, or out of its range; before any work.
+            The prompt is neither text nor ids, or an option is unknown, or out of its range; before
+            any work.
         """
         sampling = Sampling.from_options(self.checkpoint_generation, options)
-        ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = self.encode(prompt) if isinstance(prompt, str) else _listed(prompt)
+        if wrong := [each for each in ids if not _is_id(each)]:
+            raise TypeError(f"the prompt holds {wrong[0]!r}, expected text or token ids")
         if cache_prompt and sampling.prompt_logprobs is not None:
             raise ValueError("prompt_logprobs asks for what cache_prompt would not compute")
         may_reuse = session is None and self.prefixes and sampling.prompt_logprobs is None
@@ -322,7 +324,7 @@ class Model:
         1 gives a list of n results for each prompt.
         """
         if not isinstance(prompt, str):
-            prompt = list(prompt)
+            prompt = _listed(prompt)
             if not all(map(_is_id, prompt)):
                 if options.get("session") is not None:
                     raise ValueError("a session continues one prompt: give it without a list")
@@ -333,6 +335,7 @@ class Model:
 
     def info(self) -> dict:
         """What runs and on what: shapes, formats and bytes, ISA, threads and why, pages."""
+        self._check_open()
         config, formats = self._config, {}
         embedding = [] if self._plan.embedding is self._plan.head else [self._plan.embedding]
         for matrix in [*self._plan.matrices, *embedding]:
@@ -403,6 +406,10 @@ class Model:
         key = tuple(rope.regime(length) for rope in self._config.ropes)
         return key, lambda: RopeTable(ropes_for(self._config, length))
 
+    def _check_open(self) -> None:
+        if self._engine is None:
+            raise SessionClosed("this model is closed")
+
     def _check_context(self, context: int) -> None:
         learned = "positions" in self._config.arithmetic.names  # no vector beyond the last one
         _check_context(context, self._config.context_length if learned else CONTEXT_AT_MOST)
@@ -418,7 +425,17 @@ def _check_context(context: int, most: int) -> None:
         raise ValueError(f"context is {context}, expected 1 to {most}")
 
 
+def _listed(prompt) -> list:
+    """Its elements in order, which bytes, sets and mappings hold without being prompts."""
+    others = bytes, bytearray, memoryview, Set, Mapping
+    if isinstance(prompt, others) or not isinstance(prompt, Iterable):
+        raise TypeError(f"a prompt is {prompt!r:.60}, expected text or a sequence of token ids")
+    return list(prompt)
+
+
 def _is_id(value) -> bool:
+    if isinstance(value, bool):
+        return False
     try:
         operator.index(value)
     except TypeError:  # of an array, too, that is not one number
@@ -428,21 +445,38 @@ def _is_id(value) -> bool:
 
 async def _in_threads(pieces: loop.Stream) -> AsyncIterator[loop.Piece]:
     import asyncio  # slow to import, and seldom wanted
+    from contextvars import copy_context
 
-    turn = None
+    in_thread, run, turn = asyncio.get_running_loop().run_in_executor, copy_context().run, None
     try:
         while True:
-            turn = asyncio.ensure_future(asyncio.to_thread(next, pieces, None))
+            turn = in_thread(None, run, next, pieces, None)
             if (piece := await asyncio.shield(turn)) is None:
                 return
             yield piece
     finally:
-        pieces.cancel()
-        if turn is not None:
-            await asyncio.wait([turn])  # what it computes ends soon, and then the session is free
-            if not turn.cancelled():
-                turn.exception()  # or asyncio would report it as never seen
-        pieces.close()
+        pieces.cancel()  # what is computed ends soon, and then the session is free
+        try:
+            if turn is not None:
+                await _ended(turn)
+        finally:
+            pieces.close()
+
+
+async def _ended(turn) -> None:
+    """Wait for a future, however often the task that waits is cancelled meanwhile."""
+    import asyncio
+
+    cancelled = None
+    while not turn.done():
+        try:
+            await asyncio.wait([turn])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not turn.cancelled():
+        turn.exception()  # or asyncio would report it as never seen
+    if cancelled:
+        raise cancelled
 
 
 def _check_memory(path: Path, n_bytes: int) -> None:

@@ -40,6 +40,8 @@ class Session:
     surprise_limits : dict from int to (int, float)
         mirostat's state before the token of a position, and the token before that, after which
         alone it holds; a rewind takes it back too.
+    n_changes : int
+        Grows whenever what it holds changes: a stream sees by it that it is not alone.
     """
 
     def __init__(self, model: Model, cache: Cache):
@@ -47,6 +49,7 @@ class Session:
         self.n_keep, self.limit = cache.n_keep, cache.limit
         self.vocab_size = model.vocab_size
         self.surprise_limits: dict[int, tuple[int, float]] = {}
+        self.n_changes = 0
         self._model, self._cache = model, cache
         self._tokens = array("i")
         self._last_logits: np.ndarray | None = None
@@ -153,6 +156,16 @@ class Session:
                 scores.append(_log_probability(before, ids[len(scores)]) if known else np.nan)
                 before = logits
             return np.array(scores, np.float32)
+
+    def next_logits(self) -> np.ndarray | None:
+        """float32 [vocab_size], the logits after all it holds; None if that is nothing.
+
+        After a rewind or a load they are computed anew: `n_changes` may grow.
+        """
+        with self._turn:
+            self._check_open()
+            logits = self._logits_at_end()
+            return None if logits is None else logits.copy()
 
     # ---- back, and elsewhere -----------------------------------------------------------------
 
@@ -294,6 +307,7 @@ class Session:
         return ids
 
     def _forward(self, ids: list[int], wants=None) -> np.ndarray:
+        self.n_changes += 1
         try:
             self._tokens.extend(ids)
             return self._cache.engine.forward(ids, self._cache, wants)
@@ -337,6 +351,7 @@ class Session:
         if not 0 <= position <= self.position:
             raise ValueError(f"position is {position}, expected 0 to {self.position}")
         if position < self.position:
+            self.n_changes += 1
             self._last_logits = None
             try:
                 self._cache.rewind(position)
@@ -354,6 +369,7 @@ class Session:
 
     def _take(self, tokens: Sequence[int], pages: dict) -> None:
         """Go on from tokens whose pages these are."""
+        self.n_changes += 1
         self._last_logits = None
         try:
             self._cache.resume(len(tokens), pages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ class Saved:
 def write(path: Path, session: Session, cache: Cache, model: Model) -> None:
     """Tokens and the pages that it needs; a checksum of all before it comes last."""
     tokens = np.array(session.tokens, np.int32)
-    pages = _needed(cache, len(tokens))
+    pages = _needed(cache, len(tokens), cache.page)
     table, end = {"tokens": ("I32", [len(tokens)], tokens.nbytes)}, 0
     for ring, number in pages:
         n_bytes = cache.page_bytes[ring]
@@ -66,6 +67,8 @@ def read(path: Path, session: Session, cache: Cache, model: Model) -> Saved:
     ------
     SessionFileError, TruncatedFile, MalformedFile, FileNotFoundError
     """
+    if path.is_file() and not path.stat().st_size:
+        raise SessionFileError(f"{path}: the file is empty, expected a saved session")
     file = MappedFile(path)
     extents, metadata = read_header(file)
     wanted = _described(session, cache, model)
@@ -84,7 +87,7 @@ def read(path: Path, session: Session, cache: Cache, model: Model) -> Saved:
         limits = json.loads(metadata["surprise_limits"])
         surprise_limits = {int(at): (int(token), float(x)) for at, (token, x) in limits.items()}
         _check_policy(path, n, metadata, wanted)
-        needed = _needed(cache, n)
+        needed = _needed(cache, n, lambda *key: _name(*key) in extents)
         data = {key: _data(file, extents, _name(*key), "U8") for key in needed}
         if len(extents) != len(data) + 2:
             raise ValueError(f"{len(extents)} tensors, expected {len(data) + 2}")
@@ -112,9 +115,10 @@ def _check_policy(path: Path, n: int, saved: dict[str, str], wanted: dict[str, s
         )
 
 
-def _needed(cache: Cache, n: int) -> list[tuple[int, int]]:
-    """To go on, or from one token before: its logits may be wanted again."""
-    return sorted({*cache.needs(n), *cache.needs(max(n - 1, 0))})
+def _needed(cache: Cache, n: int, is_there: Callable[[int, int], object]) -> list[tuple[int, int]]:
+    """To go on; and from one token before where they are there: its logits may be wanted again."""
+    before = [key for key in cache.needs(max(n - 1, 0)) if is_there(*key)]
+    return sorted({*cache.needs(n), *before})
 
 
 def _name(ring: int, number: int) -> str:

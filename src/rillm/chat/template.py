@@ -5,6 +5,7 @@ loop controls, raise_exception, strftime_now and a tojson that leaves HTML alone
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
@@ -47,7 +48,16 @@ def render(
     TemplateError
         With the template's own words where it refuses the messages; also for a template that is
         wrong, breaks out, or goes over its budget.
+    TypeError
+        The template is no str, or the messages are no list of dicts.
     """
+    if not isinstance(template, str):
+        raise TypeError(f"the chat template is {template!r:.60}, expected a str")
+    if not isinstance(messages, list | tuple) or not all(isinstance(m, Mapping) for m in messages):
+        raise TypeError(
+            f"messages are {messages!r:.60}, expected a list of dicts such as "
+            '{"role": "user", "content": "Hello"}'
+        )
     import jinja2
 
     from rillm.chat.sandbox import Budget, budget

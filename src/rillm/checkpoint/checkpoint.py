@@ -101,7 +101,8 @@ class Checkpoint:
 def open_checkpoint(path: str | Path) -> Checkpoint:
     """Open a model folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.
 
-    Of a model split over several .gguf files give the first, or their folder.
+    Of a model split over several .gguf files give the first, or their folder. In a folder the part
+    of a model that sees pictures (mmproj) is passed over.
 
     When this returns, all files are there and every extent lies inside its file; weights are
     mapped, not read.
@@ -116,10 +117,13 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         return _open_gguf(path)
     if not path.is_dir():
         raise ModelNotFound(f"{path}: no such file; expected a model folder or a .gguf file")
-    files = first_parts([file.name for file in path.glob("*.gguf")])
-    if len(files) == 1 and not (path / "config.json").exists():
-        return _open_gguf(path / files[0])
-    return _open_folder(path)
+    files = first_parts(sorted(file.name for file in path.glob("*.gguf")))
+    files = [file for file in files if "mmproj" not in file]
+    if not files or (path / "config.json").exists():
+        return _open_folder(path)
+    if len(files) > 1:
+        raise ModelNotFound(f"{path}: several models: {', '.join(files)}; give one of them")
+    return _open_gguf(path / files[0])
 
 
 def _open_gguf(path: Path) -> Checkpoint:

@@ -33,7 +33,9 @@ PINNED = {
     ),
 }
 
-_REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?:([\w./-]+\.gguf)|(\w+)))?")
+_REPOSITORY = re.compile(
+    r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?:([\w./-]+\.gguf)|([\w.-]+)))?"
+)
 
 _FORMS = (
     "a model folder, a .gguf file, {names}, 'owner/name', 'owner/name:file.gguf', "
@@ -84,8 +86,8 @@ def find(name_or_path: str | Path, progress: Progress | None = None) -> Path:
 
 def find_here(name_or_path: str | Path) -> Path | None:
     """As `find`, but None for what is known and would have to be fetched."""
-    path = Path(name_or_path).expanduser()
-    if str(name_or_path) and path.exists():  # Path("") would be the current folder
+    path = Path(os.path.expanduser(name_or_path))  # which leaves the home of nobody as it is
+    if str(name_or_path) and os.path.exists(path):  # Path("") would be the current folder
         return path
     return _source(name_or_path).cached(home())
 
@@ -126,6 +128,6 @@ def _source(name: str | Path) -> _Source:
             return Repository(*match.groups())
     names = ", ".join(map(repr, PINNED))
     raise ModelNotFound(
-        f"{text}: no such file or folder ({Path(name).expanduser().absolute()}), and no known "
-        f"name; expected {_FORMS.format(names=names)}"
+        f"{text}: no such file or folder ({os.path.abspath(os.path.expanduser(name))}), and no "
+        f"known name; expected {_FORMS.format(names=names)}"
     )

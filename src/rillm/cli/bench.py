@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import click
 
 from rillm.cli import loading
 
 
+def _count(name: str, least: int, default: int, help: str) -> Callable:
+    options = {"default": default, "show_default": True, "metavar": "N", "help": help}
+    return click.option(name, type=click.IntRange(least), **options)
+
+
 @click.command("bench")
 @click.argument("model", default=loading.DEFAULT_MODEL)
 @loading.model_options
-@click.option("--tokens", default=128, show_default=True, help="Decoded a round.")
-@click.option("--depth", default=0, show_default=True, help="Positions held before.")
-@click.option("--prefill", default=512, show_default=True, help="Tokens of the prompt; 0: none.")
-@click.option("--rounds", default=3, show_default=True, help="Medians are over all of them.")
+@_count("--tokens", 1, 128, "Decoded a round.")
+@_count("--depth", 0, 0, "Positions held before.")
+@_count("--prefill", 0, 512, "Tokens of the prompt; 0: none.")
+@_count("--rounds", 1, 3, "Medians are over all of them.")
 @click.option("--stages", is_flag=True, help="Print what each stage of a step takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(

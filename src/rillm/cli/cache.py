@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +73,7 @@ def clear(model: str | None) -> None:
     from rillm.checkpoint import hub
     from rillm.weights import copies
 
-    path = None if model is None else Path(model).expanduser().resolve()
+    path = None if model is None else Path(os.path.expanduser(model)).resolve()
     if path and not any(copy.model == path for copy in copies.copies()):  # a name, or no copy
         path = hub.find_here(model) or path
     _say_removed(copies.clear(path))

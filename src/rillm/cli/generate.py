@@ -82,6 +82,8 @@ def command(
     _check_options(options)
     if prompt is None or prompt == "-":
         prompt = _standard_input()
+    else:
+        prompt = _text(prompt.encode(errors="surrogateescape"), "the prompt")
     if not prompt:
         raise click.UsageError("the prompt is empty: give it as an argument or on standard input")
     with loading.load_model(model, weights, activations, kv, threads) as loaded:
@@ -162,18 +164,23 @@ def _step_printer(as_json: bool):
 
 def _standard_input() -> str:
     """All of it, without the newline that ends a text file's last line."""
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():  # None: it is closed
         raise click.UsageError("no prompt: give it as an argument or on standard input")
-    try:
-        text = sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"standard input is not UTF-8: {error}") from error
+    text = _text(sys.stdin.buffer.read(), "standard input")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _text(data: bytes, what: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{what} is not UTF-8: {error}") from error
 
 
 def _show(stream, quiet: bool) -> tuple[list[Piece], bool]:
     """The pieces, their text printed as they come unless quiet; and whether Ctrl-C ended them."""
-    sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 gets question marks
+    if sys.stdout is not None:  # None: it is closed, and what is printed goes nowhere
+        sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 gets question marks
     pieces: list[Piece] = []
     interrupted = False
     try:

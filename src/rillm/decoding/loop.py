@@ -15,7 +15,7 @@ import numpy as np
 from rillm.decoding.history import History
 from rillm.decoding.logprobs import TokenLogprob, token_logprob
 from rillm.decoding.pieces import Piece, Result, collect
-from rillm.decoding.prefill import prefill
+from rillm.decoding.prefill import check_unchanged, prefill
 from rillm.decoding.sampling import Sampler, Sampling
 from rillm.decoding.stopping import Ending
 from rillm.decoding.timings import Stopwatch, Timings
@@ -79,7 +79,7 @@ def stream(
 
     The session afterwards holds the prompt and every new token but the last, which nothing has been
     computed from yet; so it does when the iterator is closed early. Of several completions it holds
-    the last.
+    the last. With max_new_tokens=0 the prompt is all that it takes up.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def stream(
     on_step : callable(Step), optional
         Called with each token and why it was chosen.
     close_session : bool
-        Close the session at the end.
+        Close the session at the end; then a prompt that no token may follow is not computed.
     load_seconds : float
     bytes_per_token : int
         For the timings.
@@ -113,7 +113,7 @@ def stream(
     BadLogits
         The model computed NaN or infinity. Raised while iterating, as is the next.
     SessionBusy
-        Something else uses the session, or did so between two pieces.
+        Something else uses the session, or did so between two pieces, or a callback did.
     """
     prompt_ids = list(map(as_index, prompt_ids))
     if not prompt_ids:
@@ -130,9 +130,9 @@ def stream(
             )
     end_ids = () if options.ignore_eos else eos_token_ids
     sampler = Sampler(options, session.vocab_size, tokenizer, end_ids, session.isa)
-    if reuse:
-        prompt_ids = prompt_ids[session.reuse(prompt_ids) :]
-    watch = Stopwatch(len(prompt_ids), load_seconds, bytes_per_token)
+    n_prompt, n_reused = len(prompt_ids), session.reuse(prompt_ids) if reuse else 0
+    prompt_ids = prompt_ids[n_reused:]
+    watch = Stopwatch(n_prompt, load_seconds, bytes_per_token, n_reused)
     generation = _Generation(
         session,
         tokenizer,
@@ -143,6 +143,7 @@ def stream(
         watch,
         on_prefill,
         on_step,
+        keeps_prompt=reuse or not close_session,
     )
     pieces = generation.run(session if close_session else nullcontext())
     return Stream(pieces, generation.cancelled, watch)
@@ -161,6 +162,7 @@ class _Generation:
     watch: Stopwatch
     on_prefill: Callable[[int, int], None] | None
     on_step: Callable[[Step], None] | None
+    keeps_prompt: bool  # by the session or the prefix cache, for what comes after
 
     def __post_init__(self) -> None:
         self.history = History([*self.session.tokens, *self.prompt_ids])
@@ -200,6 +202,7 @@ class _Generation:
         first = index = session.position
         stop = ending.interruption() or ending.limit()
         while stop is None:
+            n_changes = session.n_changes
             place = (self.seed, index, completion, self.surprise_limit(index))
             scores = self.sampler.adjust(logits, self.history)
             choice = self.sampler.choose(scores, *place)  # sample
@@ -210,15 +213,11 @@ class _Generation:
             piece = self.piece(text, choice.token, index - first, finish, completion, logits)
             if self.on_step:
                 self.on_step(explain(self, logits, scores, place, choice, piece))
-            held = session.position
             yield piece
+            if not finish or completion + 1 < self.options.n:  # at its end it looks no more
+                check_unchanged(session, n_changes)
             if finish:
                 return
-            if session.position != held:
-                raise SessionBusy(
-                    f"the session held {held} tokens and now holds {session.position}: something "
-                    "else used it while this stream was not at its end"
-                )
             watch.resume()
             index += 1
             self.history.append(choice.token)  # append
@@ -230,7 +229,7 @@ class _Generation:
     def prefill(self) -> np.ndarray | None:
         """The logits after the prompt; None if nothing is wanted of it."""
         check, n_logprobs = self.ending(), self.options.prompt_logprobs
-        if check.limit() and n_logprobs is None:
+        if check.limit() and n_logprobs is None and not self.keeps_prompt:
             return None
         logits, self.prompt_logprobs = prefill(
             self.session, self.prompt_ids, n_logprobs, check.interruption, self.on_prefill

@@ -31,7 +31,8 @@ class Piece:
     logprobs : tuple of TokenLogprob, or None
         Of token_ids, if asked for.
     prompt_logprobs : list of (TokenLogprob or None), or None
-        In the first piece, if asked for; None for the first token, which nothing precedes.
+        In the first piece, if asked for; None for the first token of a session, which nothing
+        precedes.
     completion : int
         Which of several.
     from_draft : bool

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rillm.decoding.logprobs import TokenLogprob, token_logprob
+from rillm.errors import SessionBusy
 
 if TYPE_CHECKING:
     from rillm.session import Session
@@ -32,9 +33,17 @@ def prefill(
     float32 [vocab_size] or None
         The logits after the last token that was appended; None if there was none.
     list of (TokenLogprob or None), or None
-        With `n_logprobs`: of each token; None for the first, which nothing precedes.
+        With `n_logprobs`: of each token; None for the first of a session, which nothing precedes.
+
+    Raises
+    ------
+    SessionBusy
+        `on_prefill` changed the session.
     """
-    logprobs: list[TokenLogprob | None] | None = None if n_logprobs is None else [None]
+    logprobs: list[TokenLogprob | None] | None = None
+    if n_logprobs is not None:
+        before = session.next_logits() if session.position else None
+        logprobs = [None if before is None else token_logprob(before, ids[0], n_logprobs)]
     least, most = _TOKENS if logprobs is None else _LOGPROB_TOKENS
     size, begin, logits = least, 0, None
     while begin < len(ids) and not is_interrupted():
@@ -51,5 +60,16 @@ def prefill(
         pace = len(part) / max(perf_counter() - started, 1e-6)
         size = min(max(int(pace * _SECONDS), least), most)
         if on_prefill:
+            n_changes = session.n_changes
             on_prefill(begin, len(ids))
+            check_unchanged(session, n_changes)
     return logits, logprobs
+
+
+def check_unchanged(session: Session, n_changes: int) -> None:
+    """SessionBusy if it has changed since it had this `n_changes`."""
+    if session.n_changes != n_changes:
+        raise SessionBusy(
+            f"the session was changed, and holds {session.position} tokens now: something else, or "
+            "a callback, used it while this stream was not at its end"
+        )

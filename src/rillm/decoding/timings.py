@@ -18,7 +18,7 @@ class Timings:
     n_prompt, n_generated : int
         Tokens of the prompt, and new ones.
     prefill_seconds : float
-        For the whole prompt.
+        For what was computed of the prompt.
     time_to_first_token : float
         Seconds from the start until the first new token was there.
     decode_seconds : float
@@ -31,6 +31,8 @@ class Timings:
         Of weights that a new token reads; 0 where nobody said.
     steps : sequence of float
         The seconds of each new token after the first of a completion.
+    n_reused : int
+        Tokens of the prompt that were known and not computed again.
     """
 
     n_prompt: int = 0
@@ -42,10 +44,11 @@ class Timings:
     load_seconds: float = 0.0
     bytes_per_token: int = 0
     steps: Sequence[float] = field(default=(), repr=False)
+    n_reused: int = 0
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        return _rate(self.n_prompt, self.prefill_seconds)
+        return _rate(self.n_prompt - self.n_reused, self.prefill_seconds)
 
     @property
     def decode_tokens_per_second(self) -> float:
@@ -78,9 +81,19 @@ class Timings:
 class Stopwatch:
     """Takes the times of one generation."""
 
-    def __init__(self, n_prompt: int, load_seconds: float = 0.0, bytes_per_token: int = 0) -> None:
-        self._constant = {"load_seconds": load_seconds, "bytes_per_token": bytes_per_token}
-        self._n_prompt = n_prompt
+    def __init__(
+        self,
+        n_prompt: int,
+        load_seconds: float = 0.0,
+        bytes_per_token: int = 0,
+        n_reused: int = 0,
+    ) -> None:
+        self._constant = {
+            "n_prompt": n_prompt,
+            "n_reused": n_reused,
+            "load_seconds": load_seconds,
+            "bytes_per_token": bytes_per_token,
+        }
         self._n_generated = 0
         self._steps: list[float] = []
         self._prefill = self._first = self._decode = 0.0
@@ -111,14 +124,13 @@ class Stopwatch:
     def timings(self) -> Timings:
         """The times until now."""
         return Timings(
-            self._n_prompt,
-            self._n_generated,
-            self._prefill,
-            self._first,
-            self._decode,
-            perf_counter() - self.started,
-            **self._constant,
+            n_generated=self._n_generated,
+            prefill_seconds=self._prefill,
+            time_to_first_token=self._first,
+            decode_seconds=self._decode,
+            seconds=perf_counter() - self.started,
             steps=tuple(self._steps),
+            **self._constant,
         )
 
 
