@@ -67,10 +67,20 @@ def _has_foreign_spaces(text: str) -> bool:
     return any(c > "\x7f" and c.isspace() for c in text)
 
 
+def _has_numbers_or_cases(text: str) -> bool:
+    return any(c.isnumeric() or c != c.lower() or unicodedata.category(c)[0] == "M" for c in text)
+
+
+def _has_foreign_digits(text: str) -> bool:
+    return any(c > "\x7f" and c.isdecimal() for c in text)
+
+
 # where llama.cpp's approximation of an expression is seen; transformers' own is followed
 _UNLIKE = {
     "tekken": _has_marks_or_cases,
     "gpt-4o": _has_marks_or_cases,
+    "tiny_aya": _has_numbers_or_cases,
+    "superbpe": _has_foreign_digits,
     "deepseek-llm": _has_foreign_spaces,
     "deepseek-coder": _has_foreign_spaces,
 }

@@ -4,6 +4,7 @@ import random
 import struct
 import time
 import tracemalloc
+from itertools import product
 
 import gguf as gguf_package
 import numpy as np
@@ -204,6 +205,26 @@ def test_ggml_org_ggml_1516_alignment(read, alignment):
         read(encode({"general.alignment": alignment}, SMALL))
 
 
+@pytest.mark.parametrize(
+    "kind, name, plain",
+    [
+        (31, "Q4_0_4_4", "Q4_0"),
+        (32, "Q4_0_4_8", "Q4_0"),
+        (33, "Q4_0_8_8", "Q4_0"),
+        (36, "IQ4_NL_4_4", "IQ4_NL"),
+        (37, "IQ4_NL_4_8", "IQ4_NL"),
+        (38, "IQ4_NL_8_8", "IQ4_NL"),
+    ],
+)
+def test_blocks_reordered_for_one_cpu_are_told_from_those_in_order(read, kind, name, plain):
+    """Numbers and names that ggml.h had until December 2024."""
+    header = preamble(1, 0) + tensor_entry("a", kind, (32,), 0)
+    with pytest.raises(
+        UnsupportedTensorKind, match=f"a: {name}, expected .*; take the {plain} file"
+    ):
+        read(header + bytes(1000))
+
+
 @pytest.mark.parametrize("kind, name", [(16, "IQ2_XXS"), (35, "TQ2_0"), (99, "type 99")])
 def test_a_tensor_kind_that_is_not_read_is_named(read, kind, name):
     header = preamble(1, 0) + tensor_entry("blk.0.attn_q.weight", kind, (32,), 0)
@@ -364,6 +385,27 @@ def test_head_dimensions_of_their_own(config):
         config(llama__rope__dimension_count=8)
 
 
+def test_a_number_may_be_given_to_each_layer(config):
+    keys = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+    same = {"attention.head_count": 4, "attention.head_count_kv": 2, "feed_forward_length": 96}
+    for kind in ("u32", "i32"):
+        lists = {f"llama.{key}": (kind, [same[key]] * 2) for key in keys}
+        c = config(**lists)
+        assert (c.n_heads, c.n_kv_heads, c.ffn_dim) == (4, 2, 96)
+    for key, values in product(keys, ([4, 2], [4], [4, 4, 4], [])):
+        with pytest.raises(UnsupportedConfig, match=rf"{key} is \[.*\], expected one number, .* 2"):
+            config(**{f"llama.{key}": ("i32", values)})
+
+
+def test_ggml_knows_no_rank_ones_outermost_are_left_out(read):
+    """ggml_n_dims of ggml.c."""
+    shapes = {"a": (1, 8), "b": (1, 1, 1, 8), "c": (1, 1, 3, 8), "d": (3, 1), "e": (1, 1)}
+    table = {name: ("F32", shape, bytes(4 * int(np.prod(shape)))) for name, shape in shapes.items()}
+    _, tensors = read(encode({}, table))
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    assert shapes == {"a": (8,), "b": (8,), "c": (3, 8), "d": (3, 1), "e": (1,)}
+
+
 def test_key_value_heads_default_to_heads(config):
     assert config(**{"llama.attention.head_count_kv": None}).n_kv_heads == 4
 
@@ -417,6 +459,26 @@ def test_what_would_change_the_arithmetic_is_refused(config, key, content):
         config(**{key: content})
 
 
+def test_values_that_say_nothing_are_none(config):
+    """llama.cpp scales only by what is not 0, and loads sections of nothing."""
+    scales = ("embedding_scale", "residual_scale", "logit_scale", "attention.scale")
+    assert config(**{f"llama.{key}": 0.0 for key in scales}) == config()
+    assert config(**{"llama.rope.dimension_sections": [0, 0, 0, 0]}) == config()
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ([16, 24, 24, 0], r"\[16, 24, 24, 0\], expected 0 in a llama"),
+        ([1] * 9, "an array of 9 i32"),
+        (["a"], "an array of 1 string"),
+    ],
+)
+def test_an_array_is_shown_by_its_values(config, values, words):
+    with pytest.raises(UnsupportedConfig, match=f"rope.dimension_sections is {words}"):
+        config(**{"llama.rope.dimension_sections": values})
+
+
 @pytest.mark.parametrize(
     "key, content",
     [
@@ -428,7 +490,6 @@ def test_what_would_change_the_arithmetic_is_refused(config, key, content):
         ("llama.context_length", 2**32 - 1),
         ("llama.attention.head_count", 0),
         ("llama.attention.head_count", 3),
-        ("llama.attention.head_count", [4, 4]),
         ("llama.attention.head_count_kv", 3),
         ("llama.attention.layer_norm_rms_epsilon", float("nan")),
         ("llama.rope.freq_base", 0.0),

@@ -85,6 +85,63 @@ def test_q_k_v_and_gate_up_come_in_one_matrix_or_in_several(tmp_path):
         assert np.array_equal(*(logits(path, manifest["tokens"]) for path in (plain, other)))
 
 
+@pytest.mark.parametrize(
+    "case, none",
+    [
+        ("granite", {"attention.scale": 0.25, "residual_scale": 1.0, "embedding_scale": 1.0}),
+        ("cohere", {"logit_scale": 1.0}),
+        ("cohere2", {"logit_scale": 1.0}),
+    ],
+)
+def test_a_scale_of_0_is_none(tmp_path, case, none):
+    """As in llama.cpp's graphs, where a head of 16 values is then scaled by 1 / sqrt(16)."""
+    manifest = load_manifest(case)
+    architecture = manifest["metadata"]["general.architecture"][1]
+    got = []
+    for factor in (1.0, 0.0, None):
+
+        def change(metadata, _, factor=factor):
+            for key, value in none.items():
+                metadata[f"{architecture}.{key}"] = value * (factor or 0.0)
+                if factor is None:
+                    del metadata[f"{architecture}.{key}"]
+
+        path = write_gguf(tmp_path / "model.gguf", manifest, change)
+        got.append(logits(path, manifest["tokens"]))
+    assert np.array_equal(got[0], got[1]) and np.array_equal(got[0], got[2])
+    assert np.abs(got[0]).max() > 0.1
+
+
+def test_norms_may_have_another_dimension_of_1(tmp_path):
+    def change(_, tensors):
+        for name in tensors:
+            tensors[name] = tensors[name].reshape(1, *tensors[name].shape)
+
+    manifest = load_manifest("llama")
+    plain = write_gguf(tmp_path / "plain.gguf", manifest)
+    other = write_gguf(tmp_path / "other.gguf", manifest, change)
+    assert np.array_equal(*(logits(path, manifest["tokens"]) for path in (plain, other)))
+
+
+@pytest.mark.parametrize("name", [None, "none", "no_vocab"])
+def test_a_model_without_a_tokenizer_continues_ids(tmp_path, name):
+    def change(metadata, _):
+        metadata["llama.vocab_size"] = len(metadata["tokenizer.ggml.tokens"])
+        for key in [key for key in metadata if key.startswith("tokenizer.")]:
+            del metadata[key]
+        if name:
+            metadata["tokenizer.ggml.model"] = name
+
+    path = write_gguf(tmp_path / "model.gguf", load_manifest("llama"), change)
+    with rillm.Model.from_pretrained(path, weights="f32") as model:
+        with model.session() as session:
+            first = int(session.prefill([5, 17, 3]).argmax())
+        result = model.generate([5, 17, 3], max_new_tokens=2, temperature=0)
+        assert (len(result.token_ids), result.token_ids[0], result.text) == (2, first, "")
+        with pytest.raises(errors.UnsupportedTokenizer, match="it has no tokenizer; give token id"):
+            model.generate("text")
+
+
 @pytest.mark.parametrize("case", ["stablelm_qk_layernorm", "stablelm_parallel_qk_layernorm"])
 def test_norms_one_a_head_are_rows_of_one_tensor(tmp_path, case):
     """As StableLM 2 12B has them; today's converter loses these norms, so no file is recorded."""

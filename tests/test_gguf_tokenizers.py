@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,15 @@ import tokenizers
 from tokenizers.models import BPE
 
 from gguf_writer import encode, llama_metadata
+from random_text import texts
 from rillm.checkpoint import gguf, open_checkpoint
 from rillm.checkpoint._strings import starts_of
 from rillm.checkpoint.gguf_merges import merges_by_score
+from rillm.checkpoint.gguf_special import end_ids
 from rillm.checkpoint.gguf_tokenizer import tokenizer_from_gguf
 from rillm.checkpoint.metadata import Array
 from rillm.checkpoint.pre_tokenizers import PRE_TOKENIZERS
-from rillm.errors import MalformedFile
+from rillm.errors import MalformedFile, UnsupportedTokenizer
 from small_vocabularies import byte_level, sentencepiece, texts_for
 from weights import FIXTURES
 
@@ -35,10 +38,10 @@ def build(tmp_path):
         changed = {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
         metadata = llama_metadata() | vocabulary | changed
         metadata = {key: value for key, value in metadata.items() if value is not None}
-        path = tmp_path / "model.gguf"
-        path.write_bytes(encode(metadata, {}))
-        return tokenizer_from_gguf(gguf.read(path)[0])
+        build.path.write_bytes(encode(metadata, {}))
+        return tokenizer_from_gguf(gguf.read(build.path)[0])
 
+    build.path = tmp_path / "model.gguf"
     return build
 
 
@@ -204,7 +207,7 @@ def test_merges_left_out_are_never_made(seed):
         ({"scores": None}, "no tokenizer.ggml.scores"),
         ({"scores": "high"}, "scores is string"),
         ({"token_type": [1, 2]}, "token_type has 2 elements"),
-        ({"unknown_token_id": 2**31}, "unknown_token_id is 2147483648"),
+        ({"bos_token_id": 2**31}, "bos_token_id is 2147483648"),
         ({"add_space_prefix": 1}, "add_space_prefix is u32"),
     ],
 )
@@ -232,18 +235,170 @@ def test_a_score_that_is_no_number(build, score):
 def test_empty_tokens_and_missing_types(build):
     tokens = ["", *byte_level("gpt-2")["tokenizer.ggml.tokens"], ""]
     tokenizer = build(byte_level("gpt-2"), tokens=tokens, token_type=None, bos_token_id=None)
-    assert tokenizer.special_ids == frozenset()
+    assert tokenizer.special_ids == {tokens.index("</s>")}  # known by its text
     assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
 
 
+# ---- what llama.cpp reads, too -------------------------------------------------------------------
+# of llama-cpp-python 0.3.36, asked with the same vocabularies
+
+
+def ends_of(build, vocabulary, tokens, types, **changes):
+    """The texts of the ids that end a text, and the tokenizer, with these tokens added."""
+    changed = dict(vocabulary)
+    for name, more in (("tokens", tokens), ("token_type", types), ("scores", [-9.0] * len(tokens))):
+        if (key := f"tokenizer.ggml.{name}") in changed:
+            changed[key] = changed[key] + more
+    tokenizer = build(changed, **changes)
+    ids = end_ids(gguf.read(build.path)[0])
+    return {tokenizer.backend.id_to_token(id) for id in ids}, tokenizer
+
+
+@pytest.mark.parametrize("vocabulary", [byte_level("gpt-2"), sentencepiece(False)])
+@pytest.mark.parametrize("type", [1, 3, 4, 5])
+@pytest.mark.parametrize(
+    "is_end, texts",
+    [
+        (True, "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> [EOS] <eos>"),
+        (True, "<end_of_turn> <|endoftext|> <|eom_id|> <EOT> _<EOT> [EOT] <|end_of_text|> [e~["),
+        (True, "<end_of_utterance> <turn|> <｜end▁of▁sentence｜> <|fim_pad|> <PAD> [PAD]"),
+        (True, "<|fim_repo|> <|repo_name|> <reponame> <|file_sep|>"),
+        (False, "<|fim_prefix|> <fim_suffix> <MID> ▁<PRE> <|code_middle|>"),
+    ],
+)
+def test_ggml_org_llama_cpp_9606_control_tokens_are_known_by_their_texts(
+    build, vocabulary, type, is_end, texts
+):
+    for text in texts.split():
+        ends, tokenizer = ends_of(build, vocabulary, [text], [type])
+        assert ends == ({"</s>", text} if is_end else {"</s>"})
+        id = tokenizer.vocab_size - 1
+        assert tokenizer.encode(f"x{text}y", add_special_tokens=False).count(id) == 1
+        assert tokenizer.decode([id]) == ""
+
+
+@pytest.mark.parametrize(
+    "tokens, types, keys, ends",
+    [
+        (["<|end|>", "<|return|>", "<|call|>"], [3] * 3, {}, {"</s>", "<|return|>", "<|call|>"}),
+        (["<|end|>", "<|return|>"], [3] * 2, {}, {"</s>", "<|end|>", "<|return|>"}),
+        (["<|end|>", "<|calls|>", "<|flush|>"], [3, 1, 4], {}, {"</s>", "<|calls|>", "<|flush|>"}),
+        (["<|tool_response>"], [3], {"eos": 0}, {"<|tool_response>"}),
+        (["<|fim_pad|>", "zzz"], [1, 1], {"fim_pad": 1}, {"</s>", "zzz"}),
+        (["<|im_end|>"], [3], {"eos": 0}, {"</s>", "<|im_end|>"}),
+    ],
+)
+def test_what_ends_a_text_depends_on_other_tokens(build, tokens, types, keys, ends):
+    vocabulary = byte_level("gpt-2")
+    first = len(vocabulary["tokenizer.ggml.tokens"])
+    changes = {f"{name}_token_id": first + place for name, place in keys.items()}
+    got, tokenizer = ends_of(build, vocabulary, tokens, types, **changes)
+    assert got == ends
+    if tokens[0] == "<|end|>" and "<|end|>" not in ends:  # a part of the answer then
+        assert tokenizer.decode(tokenizer.encode("a<|end|>b")) == "a<|end|>b"
+
+
 def test_vllm_project_vllm_4180_ends_are_known_by_their_texts(tmp_path):
-    """A file names one end; control tokens like <end_of_turn> are ends too."""
+    """A file names one end; <end_of_turn> and others are ends too, of whatever type."""
     tokens = ["a", "<end_of_turn>", "<eos>", "<|im_end|>", "<|endoftext|>"]
     vocabulary = {
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [1, 3, 3, 1, 3],  # <|im_end|> is but text here
+        "tokenizer.ggml.token_type": [1, 3, 3, 1, 3],
         "tokenizer.ggml.eos_token_id": 2,
     }
     path = tmp_path / "model.gguf"
     path.write_bytes(encode(llama_metadata() | vocabulary, {}))
-    assert sorted(open_checkpoint(path).eos_token_ids) == [1, 2, 4]
+    assert sorted(open_checkpoint(path).eos_token_ids) == [1, 2, 3, 4]
+
+
+def test_gemmas_tag_of_struck_out_text_ends_nothing(build):
+    """google/gemma-3: <s> and </s> are tags in its tokenizer.json, of type USER_DEFINED in GGUF."""
+    ends, tokenizer = ends_of(build, byte_level("gpt-2"), ["<end_of_turn>"], [3], eos_token_id=0)
+    assert "</s>" in ends
+    vocabulary = byte_level("gpt-2")
+    kinds = list(vocabulary["tokenizer.ggml.token_type"])
+    kinds[vocabulary["tokenizer.ggml.tokens"].index("</s>")] = 4
+    vocabulary = vocabulary | {"tokenizer.ggml.token_type": kinds}
+    ends, tokenizer = ends_of(build, vocabulary, ["<end_of_turn>"], [3], eos_token_id=0)
+    assert "</s>" not in ends and "<end_of_turn>" in ends
+    assert tokenizer.decode(tokenizer.encode("no</s> yes")) == "no</s> yes"
+
+
+@pytest.mark.parametrize("name", ["padding", "seperator", "cls", "mask", "unknown", "bos", "eos"])
+def test_an_id_that_says_none(build, name):
+    """llama.cpp's own converters write 2**32 - 1."""
+    texts = ["a b", "é漢</s>"]
+    expected = [build(sentencepiece(True)).encode(text) for text in texts]
+    tokenizer = build(sentencepiece(True), **{f"{name}_token_id": 2**32 - 1})
+    assert [tokenizer.encode(text) for text in texts] == expected
+    without = build(byte_level("gpt-2"), **{f"{name}_token_id": 2**32 - 1})
+    assert without.encode("a b") == build(byte_level("gpt-2")).encode("a b")
+
+
+def test_a_byte_level_file_may_have_no_bos(build):
+    assert build(byte_level("gpt-2"), bos_token_id=2**32 - 1).bos_token is None
+    with pytest.raises(MalformedFile, match="add_bos_token is set, but .*bos_token_id is missing"):
+        build(byte_level("gpt-2"), bos_token_id=2**32 - 1, add_bos_token=True)
+
+
+def test_types_that_are_undefined_and_merges_of_no_tokens_do_nothing(build):
+    vocabulary = byte_level("gpt-2")
+    types = [0 if type == 1 else type for type in vocabulary["tokenizer.ggml.token_type"]]
+    merges = ["zzz qqq", *vocabulary["tokenizer.ggml.merges"], "the qqq"]
+    plain, other = build(vocabulary), build(vocabulary, token_type=types, merges=merges)
+    for text in texts_for("gpt-2", 50):
+        assert other.encode(text) == plain.encode(text)
+
+
+def test_a_file_without_a_tokenizer_is_asked_for_ids(build):
+    for changes in ({}, {"model": "none"}, {"model": "no_vocab"}):
+        tokenizer = build({}, **changes)
+        assert tokenizer.decode([1, 2]) == "" and tokenizer.special_ids == frozenset()
+        with pytest.raises(UnsupportedTokenizer, match=r"model\.gguf: it has no tokenizer; give"):
+            tokenizer.encode("a")
+
+
+# the models' own, in tokenizer.json, where ours are others that cut alike
+ORIGINAL = {
+    "tiny_aya": (r"\d{1,3}(?=(?:\d{3})*\b)", PRE_TOKENIZERS["gpt-4o"].splits[0]),
+    "superbpe": (r"\p{N}+", r"(?=(\d{3})+(?!\d))"),
+    "deepseek-llm": tuple(
+        r"\s+$" if "(?<!" in split else split for split in PRE_TOKENIZERS["deepseek-llm"].splits
+    ),
+}
+
+
+def cutter(splits):
+    pre = tokenizers.pre_tokenizers
+    return pre.Sequence([pre.Split(tokenizers.Regex(split), "isolated") for split in splits])
+
+
+@pytest.mark.parametrize("kind", ORIGINAL)
+def test_quicker_expressions_cut_as_the_original_ones(kind):
+    ours, original = cutter(PRE_TOKENIZERS[kind].splits), cutter(ORIGINAL[kind])
+    random = np.random.default_rng(1)
+    parts = [*"012٣²Ⅷ½aZé漢_ \n\r\t\u3000\u2028\x85.,-", "\u0301", "  ", "🦙", "'s", "1234567"]
+    mixed = ["".join(random.choice(parts, random.integers(1, 14))) for _ in range(5000)]
+    for text in mixed + texts(7, 2000):
+        assert ours.pre_tokenize_str(text) == original.pre_tokenize_str(text), text
+
+
+@pytest.mark.parametrize(
+    "kind", {pre.splits: kind for kind, pre in PRE_TOKENIZERS.items()}.values()
+)
+def test_huggingface_tokenizers_1449_every_kind_cuts_in_time_that_grows_with_length(kind):
+    cut = cutter(PRE_TOKENIZERS[kind].splits).pre_tokenize_str
+
+    def seconds(text):
+        start = time.process_time()
+        cut(text)
+        return time.process_time() - start
+
+    for run, end in product(
+        (" ", "\t \t", "1", "A", "漢", "\n", "'", "\u0301"), ("1", "漢", "🦙", "x")
+    ):
+        text = run * (16_000 // len(run)) + end
+        if (whole := seconds(text)) > 0.02:  # of which linear time is far
+            pairs = [(seconds(text[-4000:]), seconds(text)) for _ in range(3)]
+            short, whole = map(min, zip(*pairs, strict=True))
+            assert whole / short < 8, (run, end)  # linear: 4; quadratic: 16

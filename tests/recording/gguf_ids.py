@@ -22,6 +22,7 @@ from weights import FIXTURES
 PRES = (
     "default", "gpt-2", "smollm", "llama-bpe", "dbrx", "glm4", "qwen2", "seed-coder", "tekken",
     "gpt-4o", "deepseek-llm", "deepseek-coder", "deepseek-v3", "falcon", "poro-chat", "viking",
+    "minicpm5", "ufakzeka", "tiny_aya", "superbpe",
 )  # fmt: skip
 TEXTS = 200
 

@@ -4,6 +4,7 @@ Every count is held against the bytes that are left before anything is done with
 stepped over, so that a vocabulary of 262k tokens costs milliseconds.
 """
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ _TENSOR_KINDS = {
     10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS",
     17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S",
     23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16",
-    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
+    31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 34: "TQ1_0", 35: "TQ2_0", 36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
 }  # fmt: skip
+_REORDERED = re.compile(r"(Q4_0|IQ4_NL)(?=_\d_\d)")  # for one kind of CPU, by older converters
 
 
 def read(path: Path) -> tuple[Metadata, dict[str, Tensor]]:
@@ -127,11 +130,15 @@ class _Reader:
         number = self.scalar("<I", f"tensor {name}")
         kind = _TENSOR_KINDS.get(number, f"type {number}")
         if kind not in KINDS:
+            plain = _REORDERED.match(kind)
+            way_out = f"take the {plain[0]} file" if plain else "choose such a file"
             raise UnsupportedTensorKind(
                 f"{self.file.path}: tensor {name}: {kind}, expected one of {', '.join(KINDS)}; "
-                "choose such a file, or quantize the original anew"
+                f"{way_out}, or quantize the original anew"
             )
         offset = self.scalar("<Q", f"tensor {name}")
+        while len(dimensions) > 1 and dimensions[-1] == 1:  # a vector as a matrix of one row
+            dimensions = dimensions[:-1]
         return name, kind, dimensions[::-1], offset  # innermost first in the file
 
     def tensors(self, table: list, alignment: int) -> dict[str, Tensor]:

@@ -27,9 +27,10 @@ _WITHOUT_EFFECT = {
     "embedding_scale": 1.0,
     "residual_scale": 1.0,
     "logit_scale": 1.0,
-    "rope.dimension_sections": None,
+    "rope.dimension_sections": 0,
     "rope.scaling.yarn_ext_factor": 1.0,
 }
+_SCALES = ("embedding_scale", "residual_scale", "logit_scale")  # 0 and 1 are the same
 _LONGROPE = {
     "short_factor": "rope_factors_short.weight",
     "long_factor": "rope_factors_long.weight",
@@ -52,16 +53,18 @@ def config_from_gguf(metadata: Metadata, tensors: dict[str, Tensor]) -> Config:
     own = metadata.within(f"{architecture}.")
     family = family_of_gguf(architecture, lambda key: bool(own.value(key, 0)), file)
     _refuse(own, family)
-    dim, n_heads = own.integer("embedding_length"), own.integer("attention.head_count")
+    n_layers = sane_layers(file, own.integer("block_count"))
+    dim = own.integer("embedding_length")
+    n_heads = _of_layers(own, "attention.head_count", n_layers)
     raw = {
         "model_type": family.model_type,
         "vocab_size": vocab_size_of(metadata),
         "hidden_size": dim,
-        "num_hidden_layers": sane_layers(file, own.integer("block_count")),
+        "num_hidden_layers": n_layers,
         "num_attention_heads": n_heads,
-        "num_key_value_heads": own.integer("attention.head_count_kv", n_heads),
+        "num_key_value_heads": _of_layers(own, "attention.head_count_kv", n_layers, n_heads),
         "head_dim": own.integer("attention.key_length", 0) or None,
-        "intermediate_size": own.integer("feed_forward_length"),
+        "intermediate_size": _of_layers(own, "feed_forward_length", n_layers),
         "max_position_embeddings": own.integer("context_length"),
         "rope_parameters": _rope(own, tensors),
         "eos_token_id": end_ids(metadata),
@@ -72,9 +75,11 @@ def config_from_gguf(metadata: Metadata, tensors: dict[str, Tensor]) -> Config:
     if isinstance(family.norm_epsilon, Key):
         kind = {"rms": "rms_", "layer": ""}[family.norm]
         raw[family.norm_epsilon.name] = own.number(f"attention.layer_norm_{kind}epsilon")
-    raw |= _window(own, family, raw["num_hidden_layers"])
-    raw |= _turning_share(own, family, raw["head_dim"] or (dim // n_heads if n_heads > 0 else 0))
+    head_dim = raw["head_dim"] or (dim // n_heads if n_heads > 0 else 0)
+    raw |= _window(own, family, n_layers)
+    raw |= _turning_share(own, family, head_dim)
     raw |= {key: own.value(name) for key, name in family.gguf_keys.items() if name in own}
+    raw |= _scales(own, family, head_dim)
     raw |= flags_from_names(family, tensors)
     if family.gguf_omits:
         raw |= family.gguf_omits(raw)
@@ -86,7 +91,11 @@ def config_from_gguf(metadata: Metadata, tensors: dict[str, Tensor]) -> Config:
 def _refuse(own: Metadata, family: Family) -> None:
     """Options that the family does not have, unless they say nothing."""
     for key, none in _WITHOUT_EFFECT.items():
-        if key not in family.gguf_keys.values() and (value := own.value(key, none)) != none:
+        value = own.value(key, none)
+        if isinstance(value, Array) and not any(value.tolist()):
+            value = 0
+        nothing = (none, 0) if key in _SCALES else (none,)
+        if key not in family.gguf_keys.values() and value not in nothing:
             raise UnsupportedConfig(
                 f"{own.file}: {own.prefix}{key} is {value!r}, expected {none} in a "
                 f"{family.model_type} model"
@@ -96,6 +105,32 @@ def _refuse(own: Metadata, family: Family) -> None:
             f"{own.file}: {own.prefix}attention.sliding_window is {window}, but layers of "
             f"{family.model_type} do not slide"
         )
+
+
+def _of_layers(own: Metadata, key: str, n_layers: int, *default: int) -> int:
+    """A number that files give once, or to each layer, if it is the same in all."""
+    value = own.value(key, *default)
+    if not isinstance(value, Array):
+        return own.integer(key, *default)
+    numbers = own.array(key, INTEGERS).numbers()
+    if len(numbers) != n_layers or (numbers != numbers[0]).any():
+        raise UnsupportedConfig(
+            f"{own.file}: {own.prefix}{key} is {value!r}, expected one number, the same in all "
+            f"{n_layers} layers"
+        )
+    return int(numbers[0])
+
+
+def _scales(own: Metadata, family: Family, head_dim: int) -> dict[str, float]:
+    """Factors of this family: in GGUF 0, or nothing, says that there is none."""
+    none = {
+        "attention_multiplier": max(head_dim, 1) ** -0.5,
+        "embedding_multiplier": 1.0,
+        "residual_multiplier": 1.0,
+        "logit_scale": 1.0,
+    }
+    keys = family.gguf_keys
+    return {key: own.number(keys[key], 0.0) or none[key] for key in keys.keys() & none.keys()}
 
 
 def _window(own: Metadata, family: Family, n_layers: int) -> dict[str, Any]:

@@ -5,7 +5,6 @@ pre-tokenizers are llama.cpp's.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,22 @@ from typing import Any
 import numpy as np
 
 from rillm.checkpoint.gguf_merges import merges_by_score
-from rillm.checkpoint.gguf_special import special_ids
+from rillm.checkpoint.gguf_special import (
+    BYTE,
+    CONTROL,
+    UNDEFINED,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    check_length,
+    kinds_and_ends,
+    special_ids,
+)
 from rillm.checkpoint.metadata import Metadata
 from rillm.checkpoint.pre_tokenizers import PRE_TOKENIZERS
 from rillm.checkpoint.tokenizer import Tokenizer, set_added_tokens
 from rillm.errors import MalformedFile, UnsupportedTokenizer
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # token_type
 _ADDED = (UNKNOWN, CONTROL, USER_DEFINED)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _SPACE = "▁"  # U+2581, as SentencePiece writes a space
@@ -36,8 +44,23 @@ class Vocabulary:
     ids: dict[str, int]
 
 
+class _NoTokenizer(Tokenizer):
+    """Of a file that has none: its model takes ids, which have no text."""
+
+    def __init__(self, file: Path):
+        import tokenizers
+
+        super().__init__(tokenizers.Tokenizer(tokenizers.models.BPE()))
+        self._file = file
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        raise UnsupportedTokenizer(
+            f"{self._file}: it has no tokenizer; give token ids, or {_WAY_OUT}"
+        )
+
+
 def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
-    """The tokenizer of a GGUF file.
+    """The tokenizer of a GGUF file; of one without, that knows no text.
 
     Raises
     ------
@@ -46,7 +69,9 @@ def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
     MalformedFile
         The vocabulary contradicts itself.
     """
-    model = metadata.text("tokenizer.ggml.model")
+    model = metadata.text("tokenizer.ggml.model", "none")
+    if model in ("none", "no_vocab"):
+        return _NoTokenizer(metadata.file)
     if model not in ("gpt2", "llama"):
         raise UnsupportedTokenizer(
             f"{metadata.file}: tokenizer.ggml.model is {model!r}, expected 'gpt2' or 'llama'; "
@@ -80,9 +105,7 @@ def _vocabulary(metadata: Metadata, may_have_bytes: bool) -> Vocabulary:
     tokens = metadata.array("tokenizer.ggml.tokens", ("string",)).tolist()
     if "" in tokens:
         tokens = [token or f"[EMPTY_{id}]" for id, token in enumerate(tokens)]
-    array = metadata.array("tokenizer.ggml.token_type", ("i32",), None)
-    kinds = np.full(len(tokens), NORMAL) if array is None else array.numbers()
-    _check_length(metadata, "token_type", kinds, tokens)
+    kinds, _ = kinds_and_ends(metadata)
     ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) != len(tokens):
         id = next(id for id, token in enumerate(tokens) if ids[token] != id)
@@ -90,7 +113,7 @@ def _vocabulary(metadata: Metadata, may_have_bytes: bool) -> Vocabulary:
             f"{file}: tokens {id} and {ids[tokens[id]]} are the same, {tokens[id]!r}"
         )
     last = BYTE if may_have_bytes else UNUSED
-    for id in np.flatnonzero((kinds < NORMAL) | (kinds > last)):
+    for id in np.flatnonzero((kinds < UNDEFINED) | (kinds > last)):
         raise MalformedFile(
             f"{file}: token {id} ({tokens[id]!r}) is of type {kinds[id]}, which a vocabulary of "
             "this tokenizer.ggml.model does not have"
@@ -101,14 +124,6 @@ def _vocabulary(metadata: Metadata, may_have_bytes: bool) -> Vocabulary:
                 f"{file}: token {id} is {tokens[id]!r}, expected a byte like '<0x0A>'"
             )
     return Vocabulary(file, tokens, kinds, ids)
-
-
-def _check_length(metadata: Metadata, name: str, array: Sequence, tokens: list[str]) -> None:
-    if len(array) != len(tokens):
-        raise MalformedFile(
-            f"{metadata.file}: tokenizer.ggml.{name} has {len(array)} elements, "
-            f"expected one a token, {len(tokens)}"
-        )
 
 
 def _byte_level(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Any, bool]:
@@ -123,6 +138,8 @@ def _byte_level(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Any, bool]:
         )
     listed = metadata.array("tokenizer.ggml.merges", ("string",)).tolist()
     merges = [_halves(metadata.file, merge) for merge in listed]
+    known = vocabulary.ids  # what has no such halves is never joined
+    merges = [(left, right) for left, right in merges if left in known and right in known]
     backend = _bpe(vocabulary, merges, ignore_merges=pre.ignore_merges)
     cuts = [pre_tokenizers.Split(Regex(split), "isolated") for split in pre.splits]
     spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -135,10 +152,10 @@ def _sentencepiece(metadata: Metadata, vocabulary: Vocabulary, unknown: int | No
     """As Llama 2 and Gemma: spaces are U+2581, pairs merge by score, what is left is bytes."""
     from tokenizers import decoders, normalizers
 
-    scores = metadata.array("tokenizer.ggml.scores", ("f32", "i32")).numbers()
-    _check_length(metadata, "scores", scores, vocabulary.tokens)
+    scores = metadata.array("tokenizer.ggml.scores", ("f32", "i32"))
+    check_length(scores, len(vocabulary.tokens))
     array = metadata.array("tokenizer.ggml.tokens", ("string",))
-    merges = merges_by_score(array, vocabulary.tokens, scores)
+    merges = merges_by_score(array, vocabulary.tokens, scores.numbers())
     backend = _bpe(
         vocabulary,
         merges,

@@ -26,6 +26,7 @@ SCALARS = {
 _FORMATS = dict(SCALARS.values())
 INTEGERS = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
 _REQUIRED: Any = object()
+_SHOWN = 8  # values of an array that stand in errors
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Array:
 
     def __len__(self) -> int:
         return self.count
+
+    def __repr__(self) -> str:
+        if self.kind == "string" or self.count > _SHOWN:
+            return f"an array of {self.count} {self.kind}"
+        return repr(self.tolist())
 
     def tolist(self) -> list:
         """The values; raises MalformedFile for a string that is not UTF-8."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rillm.errors import TemplateError
+from rillm.errors import TemplateError, UnsupportedTokenizer
 
 _ANSWER = "Yes"
 
@@ -22,8 +22,8 @@ def turn_end(template: str | None, tokenizer) -> tuple[int, ...]:
             eos_token=tokenizer.eos_token,
             add_generation_prompt=False,
         )
-    except TemplateError:  # it takes other messages: then it tells nothing
+        following = text.rpartition(_ANSWER)[2].lstrip()
+        ids = tokenizer.encode(following, add_special_tokens=False)[:1] if following else []
+    except (TemplateError, UnsupportedTokenizer):  # it takes other messages, or knows no text
         return ()
-    following = text.rpartition(_ANSWER)[2].lstrip()
-    ids = tokenizer.encode(following, add_special_tokens=False)[:1] if following else []
     return tuple(id for id in ids if id in tokenizer.special_ids)
