@@ -72,6 +72,21 @@ def test_every_row_of_a_step_equals_its_own_step(monkeypatch, tiny_folder, token
         assert np.array_equal(np.concatenate(got), expected)
 
 
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_rows_dealt_out_instead_of_panels(tiny_folder, activations):
+    """As 32 rows and more a worker are, here of every shape that a layer has."""
+    ids = np.random.default_rng(3).integers(3, 97, 100).tolist()
+    for case in ("base", "gemma2", "gemma3_text", "olmo2", "gpt2", "phi", "cohere2", "apertus"):
+        expected = None
+        for threads, chunk in ((1, 8), (2, 100), (3, 96)):
+            options = {"threads": threads, "weights": "q8", "activations": activations}
+            with rillm.Model.from_pretrained(tiny_folder(case), **options) as model:
+                with model.session() as session:
+                    logits = session.prefill(ids, chunk=chunk)
+            expected = logits if expected is None else expected
+            assert np.array_equal(logits, expected), (case, threads)
+
+
 def test_rows_of_several_caches_in_one_step(tiny_folder, tokens):
     with rillm.Model.from_pretrained(tiny_folder("base")) as model:
         expected = plain(model, tokens)

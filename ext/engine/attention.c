@@ -81,20 +81,16 @@ static void finish_query(struct Worker worker, const struct Layer *layer, int32_
     scale_by_position(engine->plan, position, query, width);
 }
 
-static struct Deal tasks_of(struct Worker worker, int32_t n)
-{
-    return deal_tasks(n, worker.engine->pool, worker.engine->buffers.claims, worker.index);
-}
-
 /* Heads of q, then k, then v: queries are kept for attention, keys and values go into the cache. */
-static void finish_heads(struct Worker worker, int32_t l, struct Range heads)
+static void finish_heads(struct Worker worker, int32_t l, struct Range heads, struct Rows rows)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
     const struct Layer *layer = &plan->layers[l];
     const int32_t width = engine->head_width;
     for (int32_t h = heads.first; h < heads.last; h++)
-        for (int32_t r = 0; r < engine->step.n_rows; r++) {
+        for (struct Range range = { .last = rows.first }; next_rows(rows, 1, &range);) {
+            const int32_t r = range.first;
             const struct Row *row = &engine->step.rows[r];
             const float *projected = row_of(engine->buffers.projected, r, engine->projected_stride);
             if (h < plan->n_heads) {
@@ -120,20 +116,22 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
     struct Engine *engine = worker.engine;
     const struct Layer *layer = &engine->plan->layers[l];
     const int32_t size = engine->head_panels, stride = engine->projected_stride;
-    struct Deal deal = panels_of(worker, &layer->qkv, size);
-    for (struct Range panels; deal_next(&deal, &panels);) {
-        project(&layer->qkv, x, engine->step.n_rows, panels, engine->buffers.projected, (size_t)stride);
-        for (int32_t r = 0; r < engine->step.n_rows; r++)
-            clip(row_of(engine->buffers.projected, r, stride) + panels.first * LANES,
-                 (panels.last - panels.first) * LANES, engine->plan->qkv_clip);
-        if (!layer->norms_whole_qk)
-            finish_heads(worker, l, (struct Range){ panels.first / size, panels.last / size });
+    const bool needs_all = layer->norms_whole_qk && !engine->step.deals_rows; /* panels of a row: they are others' */
+    struct Deal deal = parts_of(worker, &layer->qkv, size);
+    for (struct Range piece; deal_next(&deal, &piece);) {
+        const struct Part part = part_of(worker, &deal, &layer->qkv, piece);
+        project(&layer->qkv, x, part, engine->buffers.projected, (size_t)stride);
+        for (struct Range r = { .last = part.rows.first }; next_rows(part.rows, 1, &r);)
+            clip(row_of(engine->buffers.projected, r.first, stride) + part.panels.first * LANES,
+                 (part.panels.last - part.panels.first) * LANES, engine->plan->qkv_clip);
+        if (!needs_all)
+            finish_heads(worker, l, (struct Range){ part.panels.first / size, part.panels.last / size }, part.rows);
     }
-    if (!layer->norms_whole_qk)
+    if (!needs_all)
         return;
     deal = tasks_of(worker, layer->qkv.n_panels / size);
     for (struct Range heads; deal_next(&deal, &heads);)
-        finish_heads(worker, l, heads);
+        finish_heads(worker, l, heads, (struct Rows){ 0, engine->step.n_rows, 1, 1 });
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------ */

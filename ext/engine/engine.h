@@ -9,11 +9,18 @@
 
 /* Of many: their heads meet a block of the cache at once, in fours whatever the group. */
 enum { ROWS_TOGETHER = 4 };
+/* At least so many to a worker may be shared out instead of panels; and so many bytes of weights may be read again for a
+   byte that then stays with a core: 3 pay, 5 hardly, 7 no more. */
+enum { ROWS_DEALT = 32, WEIGHTS_READ_AGAIN = 4 };
+
+/* Rows of a step: those of each `stride` from `first` on that are the first `block` of it. */
+struct Rows { int32_t first, last, block, stride; };
 
 struct Step {
     const struct Row *rows;   /* [n_rows] */
     int32_t n_rows, n_wanted;
     int32_t n_workers;        /* that share it out: as many as the pool lets take part */
+    bool deals_rows;          /* they are shared out, not panels */
     int32_t wanted[MAX_ROWS]; /* [n_wanted]: rows that want logits */
     float *logits;            /* [n_wanted, logits_stride] */
 };
@@ -43,6 +50,7 @@ struct Engine {
     int32_t head_width, head_panels, group;   /* head_dim padded to 16; its panels; query heads of a kv head */
     int32_t dim_stride, projected_stride, hidden_stride, attended_stride, rope_stride, activation_stride;
     int32_t n_rows_capacity, n_tasks_capacity;
+    size_t layer_bytes;                       /* of matrices, the mean */
     struct Arena arena;                       /* the buffers */
     struct Buffers buffers;
     struct Step step;
@@ -64,9 +72,17 @@ static inline float *row_of(float *base, int32_t row, int32_t stride) { return b
 typedef void fill_fn(struct Worker worker, int32_t row, const void *argument, float *values);
 const struct Activation *prepare(struct Worker worker, const struct Matrix *reader, int32_t n_rows, fill_fn *fill,
                                  const void *argument);
-void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, struct Range panels, float *out,
-             size_t out_stride);
-struct Deal panels_of(struct Worker worker, const struct Matrix *matrix, int32_t whole);
+struct Deal tasks_of(struct Worker worker, int32_t n);
+/* What of a matrix and its rows a worker multiplies at a time: all rows, or all panels. */
+struct Part {
+    struct Rows rows;
+    struct Range panels;
+};
+struct Deal parts_of(struct Worker worker, const struct Matrix *matrix, int32_t whole);
+struct Part part_of(struct Worker worker, const struct Deal *deal, const struct Matrix *matrix, struct Range piece);
+struct Rows share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t share);
+bool next_rows(struct Rows rows, int32_t n, struct Range *next); /* begins with next->last = rows.first */
+void project(const struct Matrix *matrix, const struct Activation *x, struct Part part, float *out, size_t out_stride);
 void apply_norm(struct Worker worker, const struct Norm *norm, const float *x, int32_t width, int32_t n, float *out);
 
 /* forward.c, stages.c, attention.c: a stage returns when all workers are done with it */

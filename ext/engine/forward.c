@@ -92,6 +92,17 @@ static enum Status check_rows(struct Engine *engine, const struct Row *rows, int
     return STATUS_OK;
 }
 
+/* Where panels are shared out, what a row is on its way through a layer is written by one core and read by another, which
+   takes as long as memory where they have no cache in common. Where rows are, each core reads all weights. */
+static bool deals_rows(const struct Engine *engine, int32_t n_rows)
+{
+    const int32_t n_workers = engine->step.n_workers;
+    const size_t row_bytes =
+        sizeof(float) * (size_t)(3 * engine->dim_stride + engine->projected_stride + engine->hidden_stride);
+    return n_workers > 1 && n_rows >= ROWS_DEALT * n_workers
+        && engine->layer_bytes <= WEIGHTS_READ_AGAIN * (size_t)n_rows * row_bytes;
+}
+
 static enum Status take_step(struct Engine *engine, const struct Row *rows, int32_t n_rows, float *logits)
 {
     int32_t n_tasks = 0;
@@ -108,6 +119,7 @@ static enum Status take_step(struct Engine *engine, const struct Row *rows, int3
     engine->step.rows = rows;
     engine->step.n_rows = n_rows;
     engine->step.n_workers = pool_workers(engine->pool);
+    engine->step.deals_rows = deals_rows(engine, n_rows);
     engine->step.logits = logits;
     claims_reset(engine->buffers.claims, engine->step.n_workers, pool_phase(engine->pool));
     engine->stage_began = engine->clock ? now_nanoseconds() : 0;

@@ -132,6 +132,12 @@ enum Status engine_create(struct Engine **created, struct Plan *plan, const stru
     engine->rope_stride = round_up(plan->head_dim / 2, LANES);
     engine->activation_stride = largest(engine->dim_stride, largest(engine->hidden_stride, engine->attended_stride));
     plan_bind(plan, kernels);
+    for (int32_t l = 0; l < plan->n_layers; l++) {
+        const struct Layer *layer = &plan->layers[l];
+        engine->layer_bytes +=
+            (layer->qkv.n_bytes + layer->output.n_bytes + layer->gate.n_bytes + layer->up.n_bytes + layer->down.n_bytes)
+            / (size_t)plan->n_layers;
+    }
     enum Status status = pool_create(&engine->pool, n_threads);
     if (status != STATUS_OK) {
         free(engine);

@@ -6,9 +6,47 @@
 #include "../kernels/ahead.h"
 #include "../runtime/floats.h"
 
-struct Deal panels_of(struct Worker worker, const struct Matrix *matrix, int32_t whole)
+struct Deal tasks_of(struct Worker worker, int32_t n)
+{
+    return deal_tasks(n, worker.engine->pool, worker.engine->buffers.claims, worker.index);
+}
+
+static struct Deal panels_of(struct Worker worker, const struct Matrix *matrix, int32_t whole)
 {
     return deal_panels(matrix, whole, worker.engine->pool, worker.engine->buffers.claims, worker.index);
+}
+
+struct Rows share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t share)
+{
+    const int32_t n_workers = engine->step.n_workers, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    if (!engine->step.deals_rows)
+        return (struct Rows){ share, n_rows, 1, n_workers };
+    const int32_t first = n_tiles * share / n_workers * TILE_ROWS, last = n_tiles * (share + 1) / n_workers * TILE_ROWS;
+    return (struct Rows){ first, least(last, n_rows), last - first, last - first };
+}
+
+/* The next n of them, or those up to where a block or all end: n divides a block. Begins with next->last = rows.first. */
+bool next_rows(struct Rows rows, int32_t n, struct Range *next)
+{
+    next->first = next->last;
+    if ((next->first - rows.first) % rows.stride == rows.block)
+        next->first += rows.stride - rows.block;
+    next->last = least(next->first + n, rows.last);
+    return next->first < rows.last;
+}
+
+struct Deal parts_of(struct Worker worker, const struct Matrix *matrix, int32_t whole)
+{
+    const struct Step *step = &worker.engine->step;
+    return step->deals_rows ? tasks_of(worker, step->n_workers) : panels_of(worker, matrix, whole);
+}
+
+struct Part part_of(struct Worker worker, const struct Deal *deal, const struct Matrix *matrix, struct Range piece)
+{
+    const int32_t n_rows = worker.engine->step.n_rows;
+    if (deal->matrix)
+        return (struct Part){ { 0, n_rows, n_rows, n_rows }, piece };
+    return (struct Part){ share_of_rows(worker.engine, n_rows, piece.first), { 0, matrix->n_panels } };
 }
 
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
@@ -52,12 +90,13 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
     if (few)
         foresee(worker, reader);
     const int32_t n = reader->n_columns, whole = round_up(n, GROUP);
-    for (int32_t r = few ? 0 : worker.index; r < n_rows; r += few ? 1 : engine->step.n_workers) {
-        float *values = row_of(x->values, r, x->stride);
-        fill(worker, r, argument, values);
+    const struct Rows rows = few ? (struct Rows){ 0, n_rows, 1, 1 } : share_of_rows(engine, n_rows, worker.index);
+    for (struct Range r = { .last = rows.first }; next_rows(rows, 1, &r);) {
+        float *values = row_of(x->values, r.first, x->stride);
+        fill(worker, r.first, argument, values);
         memset(values + n, 0, (size_t)(whole - n) * sizeof *values);
         if (reader->reads_integers)
-            quantize(worker, x, r, whole);
+            quantize(worker, x, r.first, whole);
     }
     if (!few)
         pool_barrier(engine->pool);
@@ -144,25 +183,25 @@ static void multiply(const struct Segment *segment, const uint8_t *panels, size_
 }
 
 /* out[r][i] for the rows of those panels. */
-void project(const struct Matrix *matrix, const struct Activation *x, int32_t n_rows, struct Range panels, float *out,
-             size_t out_stride)
+void project(const struct Matrix *matrix, const struct Activation *x, struct Part part, float *out, size_t out_stride)
 {
-    const int32_t first = panels.first, last = panels.last;
+    const struct Rows rows = part.rows;
+    const int32_t first = part.panels.first, last = part.panels.last;
     int32_t start = 0;
     for (int32_t s = 0; s < matrix->n_segments; start += matrix->segments[s++].n_panels) {
         const struct Segment *segment = &matrix->segments[s];
         int32_t from = first > start ? first - start : 0;
         int32_t to = last - start < segment->n_panels ? last - start : segment->n_panels;
-        const int32_t tile = rows_at_once(segment, x), at_once = n_rows <= tile ? to - from : PANELS_NEAR;
+        const int32_t tile = rows_at_once(segment, x), at_once = rows.last <= tile ? to - from : PANELS_NEAR;
         for (int32_t p = from; p < to; p += at_once)
-            for (int32_t r = 0; r < n_rows; r += tile)
+            for (struct Range r = { .last = rows.first }; next_rows(rows, tile, &r);)
                 multiply(segment, segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes,
-                         least(at_once, to - p), matrix->n_columns, x, r, least(n_rows - r, tile),
-                         out + (size_t)r * out_stride + (size_t)(start + p) * LANES, out_stride);
+                         least(at_once, to - p), matrix->n_columns, x, r.first, r.last - r.first,
+                         out + (size_t)r.first * out_stride + (size_t)(start + p) * LANES, out_stride);
     }
-    for (int32_t r = 0; matrix->bias && r < n_rows; r++)
+    for (struct Range r = { .last = rows.first }; matrix->bias && next_rows(rows, 1, &r);)
         for (int32_t i = first * LANES; i < last * LANES; i++)
-            out[(size_t)r * out_stride + i] += matrix->bias[i];
+            out[(size_t)r.first * out_stride + i] += matrix->bias[i];
 }
 
 /* The outputs of one or two panels for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
@@ -210,22 +249,25 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
     const float residual_scale = engine->plan->residual_scale;
     const bool is_normed = post_norm->kind != NORM_NONE;
     const int32_t width = round_up(engine->plan->dim, LANES), stride = engine->projected_stride;
-    struct Deal deal = panels_of(worker, matrix, 1);
-    for (struct Range panels; deal_next(&deal, &panels);) {
-        const int32_t first = panels.first * LANES, n = (panels.last - panels.first) * LANES;
-        project(matrix, x, engine->step.n_rows, panels, buffers->projected, (size_t)stride);
-        for (int32_t r = 0; !is_normed && r < engine->step.n_rows; r++) {
-            float *added = row_of(buffers->projected, r, stride) + first;
+    struct Deal deal = parts_of(worker, matrix, 1);
+    for (struct Range piece; deal_next(&deal, &piece);) {
+        const struct Part part = part_of(worker, &deal, matrix, piece);
+        const int32_t first = part.panels.first * LANES, n = (part.panels.last - part.panels.first) * LANES;
+        project(matrix, x, part, buffers->projected, (size_t)stride);
+        for (struct Range r = { .last = part.rows.first }; !is_normed && next_rows(part.rows, 1, &r);) {
+            float *added = row_of(buffers->projected, r.first, stride) + first;
             scale(added, n, residual_scale);
-            engine->kernels->add(row_of(buffers->x, r, engine->dim_stride) + first, added, n);
+            engine->kernels->add(row_of(buffers->x, r.first, engine->dim_stride) + first, added, n);
         }
     }
     if (is_normed) {
         float *normed = row_of(buffers->normed, worker.index, stride);
-        for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->step.n_workers) {
-            apply_norm(worker, post_norm, row_of(buffers->projected, r, stride), width, engine->plan->dim, normed);
+        const struct Rows rows = share_of_rows(engine, engine->step.n_rows, worker.index);
+        for (struct Range r = { .last = rows.first }; next_rows(rows, 1, &r);) {
+            apply_norm(worker, post_norm, row_of(buffers->projected, r.first, stride), width, engine->plan->dim,
+                       normed);
             scale(normed, width, residual_scale);
-            engine->kernels->add(row_of(buffers->x, r, engine->dim_stride), normed, width);
+            engine->kernels->add(row_of(buffers->x, r.first, engine->dim_stride), normed, width);
         }
         pool_barrier(engine->pool);
     }
@@ -234,24 +276,25 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
 void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct Activation *x)
 {
     struct Engine *engine = worker.engine;
-    const int32_t n_rows = engine->step.n_rows;
     const int32_t tile_rows = layer->up.reads_integers ? TILE_ROWS / x->n_planes : TILE_ROWS;
     const bool has_gate = layer->gate.n_panels > 0;
     struct GateUp tile[TILE_ROWS][2];
-    struct Deal deal = panels_of(worker, &layer->up, 1);
-    for (struct Range panels; deal_next(&deal, &panels);)
-        for (int32_t panel = panels.first; panel < panels.last; panel += 2)
-            for (int32_t r = 0; r < n_rows; r += tile_rows) {
-                const int32_t n = least(n_rows - r, tile_rows), n_panels = least(panels.last - panel, 2);
-                project_gate_up(layer, panel, n_panels, x, r, n, tile);
+    struct Deal deal = parts_of(worker, &layer->up, 1);
+    for (struct Range piece; deal_next(&deal, &piece);) {
+        const struct Part part = part_of(worker, &deal, &layer->up, piece);
+        for (int32_t panel = part.panels.first; panel < part.panels.last; panel += 2)
+            for (struct Range r = { .last = part.rows.first }; next_rows(part.rows, tile_rows, &r);) {
+                const int32_t n = r.last - r.first, n_panels = least(part.panels.last - panel, 2);
+                project_gate_up(layer, panel, n_panels, x, r.first, n, tile);
                 for (int32_t i = 0; i < n * n_panels; i++) {
                     const struct GateUp *both = &tile[i / n_panels][i % n_panels];
                     engine->plan->activate(has_gate ? both->gate : both->up, has_gate ? both->up : NULL, LANES,
                                            layer->activation_parameters,
-                                           row_of(engine->buffers.hidden, r + i / n_panels, engine->hidden_stride)
+                                           row_of(engine->buffers.hidden, r.first + i / n_panels, engine->hidden_stride)
                                                + (panel + i % n_panels) * LANES);
                 }
             }
+    }
 }
 
 void stage_logits(struct Worker worker, const struct Activation *x)
@@ -262,7 +305,8 @@ void stage_logits(struct Worker worker, const struct Activation *x)
     struct Deal deal = panels_of(worker, &plan->head, 1);
     for (struct Range panels; deal_next(&deal, &panels);) {
         const int32_t first = panels.first * LANES, n = (panels.last - panels.first) * LANES;
-        project(&plan->head, x, engine->step.n_wanted, panels, engine->step.logits, (size_t)stride);
+        const struct Rows all = { 0, engine->step.n_wanted, engine->step.n_wanted, engine->step.n_wanted };
+        project(&plan->head, x, (struct Part){ all, panels }, engine->step.logits, (size_t)stride);
         for (int32_t r = 0; r < engine->step.n_wanted; r++) {
             float *logits = row_of(engine->step.logits, r, stride) + first;
             scale(logits, n, plan->logit_scale);
@@ -305,7 +349,9 @@ void stage_embed(struct Worker worker)
     const struct Plan *plan = engine->plan;
     const struct Buffers *buffers = &engine->buffers;
     float *learned = row_of(buffers->normed, worker.index, engine->projected_stride);
-    for (int32_t r = worker.index; r < engine->step.n_rows; r += engine->step.n_workers) {
+    const struct Rows rows = share_of_rows(engine, engine->step.n_rows, worker.index);
+    for (struct Range range = { .last = rows.first }; next_rows(rows, 1, &range);) {
+        const int32_t r = range.first;
         const struct Row *row = &engine->step.rows[r];
         float *x = row_of(buffers->x, r, engine->dim_stride);
         table_row(&plan->embedding, row->token, x);
