@@ -87,6 +87,17 @@ def test_rows_dealt_out_instead_of_panels(tiny_folder, activations):
             assert np.array_equal(logits, expected), (case, threads)
 
 
+def test_few_of_the_rows_dealt_out_want_logits(tiny_folder):
+    """Fewer tiles of them than workers, so that some of these have none to norm."""
+    ids = np.random.default_rng(4).integers(3, 97, 128).tolist()
+    wanted = [i % 14 == 0 for i in range(128)]  # ten
+    seen = []
+    for threads in (1, 4):
+        with rillm.Model.from_pretrained(tiny_folder("base"), threads=threads) as model:
+            seen.append(model._engine.forward(ids, Cache(model._engine, "f16", 128), wanted))
+    assert np.array_equal(*seen)
+
+
 def test_rows_of_several_caches_in_one_step(tiny_folder, tokens):
     with rillm.Model.from_pretrained(tiny_folder("base")) as model:
         expected = plain(model, tokens)

@@ -22,7 +22,8 @@ struct Rows share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t s
     if (!engine->step.deals_rows)
         return (struct Rows){ share, n_rows, 1, n_workers };
     const int32_t first = n_tiles * share / n_workers * TILE_ROWS, last = n_tiles * (share + 1) / n_workers * TILE_ROWS;
-    return (struct Rows){ first, least(last, n_rows), last - first, last - first };
+    const int32_t n = last > first ? last - first : 1; /* of fewer tiles than workers some get none */
+    return (struct Rows){ first, least(last, n_rows), n, n };
 }
 
 /* The next n of them, or those up to where a block or all end: n divides a block. Begins with next->last = rows.first. */
