@@ -45,6 +45,7 @@ SANDWICH = ("input_layernorm", "pre_feedforward_layernorm", *POST_NORMS)
 LAYOUTS = {
     "llama": Layout(),
     "mistral": Layout(),
+    "ministral": Layout(),
     "ministral3": Layout(),
     "qwen2": Layout(qkv_bias=True, output_bias=False),
     "qwen3": Layout(qk_norms=Q_NORM),

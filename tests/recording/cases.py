@@ -40,6 +40,9 @@ CASES = LLAMA | {
     "mistral_layer_types": (  # transformers then takes it for a ministral: windows by layer
         "mistral", {"sliding_window": 16, "layer_types": [FULL, SLIDING]}, {"config_v4": False},
     ),
+    "ministral": (
+        "ministral", {"head_dim": 16, "sliding_window": 16, "layer_types": [FULL, SLIDING]},
+    ),
     "mistral_long": (
         "mistral",
         {"sliding_window": 40, "num_hidden_layers": 3, "hidden_size": 32,
