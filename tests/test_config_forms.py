@@ -175,7 +175,15 @@ def test_a_text_config_leaves_out_what_its_class_says():
         ("smollm3", {"no_rope_layers": [1, 0]}, MalformedFile, "tells of 2 layers, expected 6"),
         ("smollm3", {"no_rope_layers": 7}, MalformedFile, "no_rope_layers is 7"),
         ("llama", {"rms_norm_eps": 10**400}, MalformedFile, "rms_norm_eps is too large"),
-        ("gemma", {"hidden_size": 10**400}, MalformedFile, "hidden_size has 1329 bits"),
+        ("gemma", {"hidden_size": 10**400}, MalformedFile, "hidden_size is 1329 bits long"),
+        ("gemma3_text", {"rope_local_base_freq": 0}, MalformedFile, "rope theta is 0"),
+        ("llama", {"rope_scaling": {"type": "ntk_alpha", "alpha": 9.0}}, ValueError, "rope type"),
+        (
+            "glm",
+            {"rope_parameters": {FULL: PLAIN | {"partial_rotary_factor": 0.25}, SLIDING: PLAIN}},
+            UnsupportedConfig,
+            "partial_rotary_factor stands in rope_parameters by layer type",
+        ),
         ("llama", {"rope_scaling": {"type": ["yarn"]}}, ValueError, r"rope type is \['yarn'\]"),
         *(
             ("stablelm", {"partial_rotary_factor": share}, MalformedFile, "share of a head")

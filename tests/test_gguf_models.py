@@ -1,5 +1,7 @@
 """Every family from GGUF: the files of llama.cpp's converter, and the logits of the folder."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ import rillm
 from gguf_models import CASES, checksums, gguf_tensors, load_manifest, write_gguf
 from rillm import cpu, errors
 from rillm.checkpoint import open_checkpoint
-from rillm.families import MODEL_TYPES
+from rillm.families import MODEL_TYPES, family_of
 from weights import load_case, write_model
 
 # files hold rotary frequencies, or divisors of them, rounded by the converter
@@ -243,4 +245,5 @@ def test_a_file_larger_than_free_memory_is_refused_in_words(tmp_path, monkeypatc
 
 
 def test_every_family_is_converted():
-    assert {load_manifest(case)["config"]["model_type"] for case in CASES} == set(MODEL_TYPES)
+    read = {each for each in MODEL_TYPES if family_of(each, Path()).gguf}
+    assert {load_manifest(case)["config"]["model_type"] for case in CASES} == read

@@ -1,4 +1,5 @@
-/* Heads: projected, normed, turned, stored; then attended, block by block. A worker has whole heads. */
+/* Heads: projected, normed, turned, stored; then attended, block by block. A worker has whole heads, or heads of its
+   rows. */
 #include "engine.h"
 
 #include <string.h>
@@ -82,15 +83,14 @@ static void finish_query(struct Worker worker, const struct Layer *layer, int32_
 }
 
 /* Heads of q, then k, then v: queries are kept for attention, keys and values go into the cache. */
-static void finish_heads(struct Worker worker, int32_t l, struct Range heads, struct Rows rows)
+static void finish_heads(struct Worker worker, int32_t l, struct Range heads, struct Range rows)
 {
     struct Engine *engine = worker.engine;
     const struct Plan *plan = engine->plan;
     const struct Layer *layer = &plan->layers[l];
     const int32_t width = engine->head_width;
     for (int32_t h = heads.first; h < heads.last; h++)
-        for (struct Range range = { .last = rows.first }; next_rows(rows, 1, &range);) {
-            const int32_t r = range.first;
+        for (int32_t r = rows.first; r < rows.last; r++) {
             const struct Row *row = &engine->step.rows[r];
             const float *projected = row_of(engine->buffers.projected, r, engine->projected_stride);
             if (h < plan->n_heads) {
@@ -116,13 +116,14 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
     struct Engine *engine = worker.engine;
     const struct Layer *layer = &engine->plan->layers[l];
     const int32_t size = engine->head_panels, stride = engine->projected_stride;
-    const bool needs_all = layer->norms_whole_qk && !engine->step.deals_rows; /* panels of a row: they are others' */
+    /* A norm over all heads of a row, whose panels other workers have. */
+    const bool needs_all = layer->norms_whole_qk && !engine->step.deals_rows;
     struct Deal deal = parts_of(worker, &layer->qkv, size);
     for (struct Range piece; deal_next(&deal, &piece);) {
         const struct Part part = part_of(worker, &deal, &layer->qkv, piece);
         project(&layer->qkv, x, part, engine->buffers.projected, (size_t)stride);
-        for (struct Range r = { .last = part.rows.first }; next_rows(part.rows, 1, &r);)
-            clip(row_of(engine->buffers.projected, r.first, stride) + part.panels.first * LANES,
+        for (int32_t r = part.rows.first; r < part.rows.last; r++)
+            clip(row_of(engine->buffers.projected, r, stride) + part.panels.first * LANES,
                  (part.panels.last - part.panels.first) * LANES, engine->plan->qkv_clip);
         if (!needs_all)
             finish_heads(worker, l, (struct Range){ part.panels.first / size, part.panels.last / size }, part.rows);
@@ -131,7 +132,7 @@ void stage_heads(struct Worker worker, int32_t l, const struct Activation *x)
         return;
     deal = tasks_of(worker, layer->qkv.n_panels / size);
     for (struct Range heads; deal_next(&deal, &heads);)
-        finish_heads(worker, l, heads, (struct Rows){ 0, engine->step.n_rows, 1, 1 });
+        finish_heads(worker, l, heads, (struct Range){ 0, engine->step.n_rows });
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------ */

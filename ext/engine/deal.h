@@ -1,4 +1,4 @@
-/* How a stage's work is shared out: panels, heads or blocks of attention. Who takes what cannot change a bit. */
+/* How a stage's work is shared out: panels, heads, blocks, rows. Who takes what cannot change a bit. */
 #ifndef RILLM_DEAL_H
 #define RILLM_DEAL_H
 

@@ -9,12 +9,9 @@
 
 /* Of many: their heads meet a block of the cache at once, in fours whatever the group. */
 enum { ROWS_TOGETHER = 4 };
-/* At least so many to a worker may be shared out instead of panels; and so many bytes of weights may be read again for a
-   byte that then stays with a core: 3 pay, 5 hardly, 7 no more. */
+/* So many rows a worker and more may be shared out instead of panels; for each byte of a row that then stays with a core
+   so many of weights may be read again: 3 pay, 5 hardly, 7 no more. */
 enum { ROWS_DEALT = 32, WEIGHTS_READ_AGAIN = 4 };
-
-/* Rows of a step: those of each `stride` from `first` on that are the first `block` of it. */
-struct Rows { int32_t first, last, block, stride; };
 
 struct Step {
     const struct Row *rows;   /* [n_rows] */
@@ -74,14 +71,10 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
                                  const void *argument);
 struct Deal tasks_of(struct Worker worker, int32_t n);
 /* What of a matrix and its rows a worker multiplies at a time: all rows, or all panels. */
-struct Part {
-    struct Rows rows;
-    struct Range panels;
-};
+struct Part { struct Range rows, panels; };
 struct Deal parts_of(struct Worker worker, const struct Matrix *matrix, int32_t whole);
 struct Part part_of(struct Worker worker, const struct Deal *deal, const struct Matrix *matrix, struct Range piece);
-struct Rows share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t share);
-bool next_rows(struct Rows rows, int32_t n, struct Range *next); /* begins with next->last = rows.first */
+struct Range share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t share);
 void project(const struct Matrix *matrix, const struct Activation *x, struct Part part, float *out, size_t out_stride);
 void apply_norm(struct Worker worker, const struct Norm *norm, const float *x, int32_t width, int32_t n, float *out);
 

@@ -1,4 +1,5 @@
-/* The stages of a step but attention. A worker computes whole panels or whole heads: who computes cannot change a bit. */
+/* The stages of a step but attention. A worker computes whole panels, heads or rows: who computes cannot
+   change a bit. */
 #include "engine.h"
 
 #include <string.h>
@@ -16,24 +17,12 @@ static struct Deal panels_of(struct Worker worker, const struct Matrix *matrix, 
     return deal_panels(matrix, whole, worker.engine->pool, worker.engine->buffers.claims, worker.index);
 }
 
-struct Rows share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t share)
+struct Range share_of_rows(const struct Engine *engine, int32_t n_rows, int32_t share)
 {
-    const int32_t n_workers = engine->step.n_workers, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    if (!engine->step.deals_rows)
-        return (struct Rows){ share, n_rows, 1, n_workers };
-    const int32_t first = n_tiles * share / n_workers * TILE_ROWS, last = n_tiles * (share + 1) / n_workers * TILE_ROWS;
-    const int32_t n = last > first ? last - first : 1; /* of fewer tiles than workers some get none */
-    return (struct Rows){ first, least(last, n_rows), n, n };
-}
-
-/* The next n of them, or those up to where a block or all end: n divides a block. Begins with next->last = rows.first. */
-bool next_rows(struct Rows rows, int32_t n, struct Range *next)
-{
-    next->first = next->last;
-    if ((next->first - rows.first) % rows.stride == rows.block)
-        next->first += rows.stride - rows.block;
-    next->last = least(next->first + n, rows.last);
-    return next->first < rows.last;
+    const int32_t whole = engine->step.deals_rows ? TILE_ROWS : 1, n = (n_rows + whole - 1) / whole;
+    const int32_t n_workers = engine->step.n_workers;
+    return (struct Range){ least(n * share / n_workers * whole, n_rows),
+                           least(n * (share + 1) / n_workers * whole, n_rows) };
 }
 
 struct Deal parts_of(struct Worker worker, const struct Matrix *matrix, int32_t whole)
@@ -46,7 +35,7 @@ struct Part part_of(struct Worker worker, const struct Deal *deal, const struct 
 {
     const int32_t n_rows = worker.engine->step.n_rows;
     if (deal->matrix)
-        return (struct Part){ { 0, n_rows, n_rows, n_rows }, piece };
+        return (struct Part){ { 0, n_rows }, piece };
     return (struct Part){ share_of_rows(worker.engine, n_rows, piece.first), { 0, matrix->n_panels } };
 }
 
@@ -91,13 +80,13 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
     if (few)
         foresee(worker, reader);
     const int32_t n = reader->n_columns, whole = round_up(n, GROUP);
-    const struct Rows rows = few ? (struct Rows){ 0, n_rows, 1, 1 } : share_of_rows(engine, n_rows, worker.index);
-    for (struct Range r = { .last = rows.first }; next_rows(rows, 1, &r);) {
-        float *values = row_of(x->values, r.first, x->stride);
-        fill(worker, r.first, argument, values);
+    const struct Range rows = few ? (struct Range){ 0, n_rows } : share_of_rows(engine, n_rows, worker.index);
+    for (int32_t r = rows.first; r < rows.last; r++) {
+        float *values = row_of(x->values, r, x->stride);
+        fill(worker, r, argument, values);
         memset(values + n, 0, (size_t)(whole - n) * sizeof *values);
         if (reader->reads_integers)
-            quantize(worker, x, r.first, whole);
+            quantize(worker, x, r, whole);
     }
     if (!few)
         pool_barrier(engine->pool);
@@ -186,7 +175,7 @@ static void multiply(const struct Segment *segment, const uint8_t *panels, size_
 /* out[r][i] for the rows of those panels. */
 void project(const struct Matrix *matrix, const struct Activation *x, struct Part part, float *out, size_t out_stride)
 {
-    const struct Rows rows = part.rows;
+    const struct Range rows = part.rows;
     const int32_t first = part.panels.first, last = part.panels.last;
     int32_t start = 0;
     for (int32_t s = 0; s < matrix->n_segments; start += matrix->segments[s++].n_panels) {
@@ -195,14 +184,14 @@ void project(const struct Matrix *matrix, const struct Activation *x, struct Par
         int32_t to = last - start < segment->n_panels ? last - start : segment->n_panels;
         const int32_t tile = rows_at_once(segment, x), at_once = rows.last <= tile ? to - from : PANELS_NEAR;
         for (int32_t p = from; p < to; p += at_once)
-            for (struct Range r = { .last = rows.first }; next_rows(rows, tile, &r);)
+            for (int32_t r = rows.first; r < rows.last; r += tile)
                 multiply(segment, segment->panels + (size_t)p * segment->stride_bytes, segment->stride_bytes,
-                         least(at_once, to - p), matrix->n_columns, x, r.first, r.last - r.first,
-                         out + (size_t)r.first * out_stride + (size_t)(start + p) * LANES, out_stride);
+                         least(at_once, to - p), matrix->n_columns, x, r, least(rows.last - r, tile),
+                         out + (size_t)r * out_stride + (size_t)(start + p) * LANES, out_stride);
     }
-    for (struct Range r = { .last = rows.first }; matrix->bias && next_rows(rows, 1, &r);)
+    for (int32_t r = rows.first; matrix->bias && r < rows.last; r++)
         for (int32_t i = first * LANES; i < last * LANES; i++)
-            out[(size_t)r.first * out_stride + i] += matrix->bias[i];
+            out[(size_t)r * out_stride + i] += matrix->bias[i];
 }
 
 /* The outputs of one or two panels for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
@@ -255,20 +244,19 @@ void stage_add(struct Worker worker, const struct Matrix *matrix, const struct A
         const struct Part part = part_of(worker, &deal, matrix, piece);
         const int32_t first = part.panels.first * LANES, n = (part.panels.last - part.panels.first) * LANES;
         project(matrix, x, part, buffers->projected, (size_t)stride);
-        for (struct Range r = { .last = part.rows.first }; !is_normed && next_rows(part.rows, 1, &r);) {
-            float *added = row_of(buffers->projected, r.first, stride) + first;
+        for (int32_t r = part.rows.first; !is_normed && r < part.rows.last; r++) {
+            float *added = row_of(buffers->projected, r, stride) + first;
             scale(added, n, residual_scale);
-            engine->kernels->add(row_of(buffers->x, r.first, engine->dim_stride) + first, added, n);
+            engine->kernels->add(row_of(buffers->x, r, engine->dim_stride) + first, added, n);
         }
     }
     if (is_normed) {
         float *normed = row_of(buffers->normed, worker.index, stride);
-        const struct Rows rows = share_of_rows(engine, engine->step.n_rows, worker.index);
-        for (struct Range r = { .last = rows.first }; next_rows(rows, 1, &r);) {
-            apply_norm(worker, post_norm, row_of(buffers->projected, r.first, stride), width, engine->plan->dim,
-                       normed);
+        const struct Range rows = share_of_rows(engine, engine->step.n_rows, worker.index);
+        for (int32_t r = rows.first; r < rows.last; r++) {
+            apply_norm(worker, post_norm, row_of(buffers->projected, r, stride), width, engine->plan->dim, normed);
             scale(normed, width, residual_scale);
-            engine->kernels->add(row_of(buffers->x, r.first, engine->dim_stride), normed, width);
+            engine->kernels->add(row_of(buffers->x, r, engine->dim_stride), normed, width);
         }
         pool_barrier(engine->pool);
     }
@@ -284,14 +272,14 @@ void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct
     for (struct Range piece; deal_next(&deal, &piece);) {
         const struct Part part = part_of(worker, &deal, &layer->up, piece);
         for (int32_t panel = part.panels.first; panel < part.panels.last; panel += 2)
-            for (struct Range r = { .last = part.rows.first }; next_rows(part.rows, tile_rows, &r);) {
-                const int32_t n = r.last - r.first, n_panels = least(part.panels.last - panel, 2);
-                project_gate_up(layer, panel, n_panels, x, r.first, n, tile);
+            for (int32_t r = part.rows.first; r < part.rows.last; r += tile_rows) {
+                const int32_t n = least(part.rows.last - r, tile_rows), n_panels = least(part.panels.last - panel, 2);
+                project_gate_up(layer, panel, n_panels, x, r, n, tile);
                 for (int32_t i = 0; i < n * n_panels; i++) {
                     const struct GateUp *both = &tile[i / n_panels][i % n_panels];
                     engine->plan->activate(has_gate ? both->gate : both->up, has_gate ? both->up : NULL, LANES,
                                            layer->activation_parameters,
-                                           row_of(engine->buffers.hidden, r.first + i / n_panels, engine->hidden_stride)
+                                           row_of(engine->buffers.hidden, r + i / n_panels, engine->hidden_stride)
                                                + (panel + i % n_panels) * LANES);
                 }
             }
@@ -306,8 +294,8 @@ void stage_logits(struct Worker worker, const struct Activation *x)
     struct Deal deal = panels_of(worker, &plan->head, 1);
     for (struct Range panels; deal_next(&deal, &panels);) {
         const int32_t first = panels.first * LANES, n = (panels.last - panels.first) * LANES;
-        const struct Rows all = { 0, engine->step.n_wanted, engine->step.n_wanted, engine->step.n_wanted };
-        project(&plan->head, x, (struct Part){ all, panels }, engine->step.logits, (size_t)stride);
+        project(&plan->head, x, (struct Part){ { 0, engine->step.n_wanted }, panels }, engine->step.logits,
+                (size_t)stride);
         for (int32_t r = 0; r < engine->step.n_wanted; r++) {
             float *logits = row_of(engine->step.logits, r, stride) + first;
             scale(logits, n, plan->logit_scale);
@@ -350,9 +338,8 @@ void stage_embed(struct Worker worker)
     const struct Plan *plan = engine->plan;
     const struct Buffers *buffers = &engine->buffers;
     float *learned = row_of(buffers->normed, worker.index, engine->projected_stride);
-    const struct Rows rows = share_of_rows(engine, engine->step.n_rows, worker.index);
-    for (struct Range range = { .last = rows.first }; next_rows(rows, 1, &range);) {
-        const int32_t r = range.first;
+    const struct Range rows = share_of_rows(engine, engine->step.n_rows, worker.index);
+    for (int32_t r = rows.first; r < rows.last; r++) {
         const struct Row *row = &engine->step.rows[r];
         float *x = row_of(buffers->x, r, engine->dim_stride);
         table_row(&plan->embedding, row->token, x);

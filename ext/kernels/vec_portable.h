@@ -14,7 +14,7 @@ static inline f32x16 vec_add(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] += b.lane
 static inline f32x16 vec_sub(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] -= b.lane[i]; return a; }
 static inline f32x16 vec_mul(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] *= b.lane[i]; return a; }
 static inline f32x16 vec_div(f32x16 a, f32x16 b) { FOR_LANES a.lane[i] /= b.lane[i]; return a; }
-/* Beside a number that is none the second, as x86 has it. */
+/* If either is NaN the second, as on x86. */
 static inline f32x16 vec_min(f32x16 a, f32x16 b)
 {
     FOR_LANES a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];

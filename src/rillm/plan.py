@@ -285,7 +285,7 @@ class _Planner:
         shape = (c.vocab_size, c.dim)
         tied = self.family.tied
         if tied is None:  # what says so and what does not: as the tensors have it
-            tied = self.tensors.find("head", None, shape) is None
+            tied = not self.tensors.has("head")
         if not tied:
             return self.matrix("head", None, *shape, self.family.head_bias)
         copy = self.tensors.find("head", None, shape)

@@ -41,7 +41,8 @@ class Session:
         mirostat's state before the token of a position, and the token before that, after which
         alone it holds; a rewind takes it back too.
     n_changes : int
-        Grows whenever what it holds changes: a stream sees by it that it is not alone.
+        Grows whenever what it holds changes, until it is closed: a stream sees by it that it is
+        not alone.
     """
 
     def __init__(self, model: Model, cache: Cache):

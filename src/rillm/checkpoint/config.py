@@ -137,7 +137,7 @@ def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
         raw["rope_parameters"] = family.rope_defaults
     keys = Keys(file, raw)
     arithmetic = _resolved(keys, family)
-    if is_part and not (raw.get(TIED) == whole.get(TIED) is not None):
+    if is_part and (raw.get(TIED) is None or raw[TIED] != whole.get(TIED)):
         arithmetic = replace(arithmetic, tied=None)  # classes differ in whose word counts
     dim, n_heads = keys.integer("hidden_size"), keys.integer("num_attention_heads")
     n_layers = sane_layers(file, keys.integer("num_hidden_layers"))
@@ -186,7 +186,7 @@ def sane_layers(file: Path, n_layers: int) -> int:
 def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
     """The language model's config: all of it, or the text_config of a multimodal one.
 
-    Of what stands beside that, only the ends of a text and what quantized the weights is its own.
+    From outside it only the token ids and the quantization are taken over.
     """
     text = raw.get("text_config")
     if not isinstance(text, dict) or text.get("model_type") not in MODEL_TYPES:
@@ -229,6 +229,11 @@ def _resolved(keys: Keys, family: Family) -> Family:
                 found = float(found) ** value.power
             values[field.name] = found
     rope = rope_object(keys)
+    if any("partial_rotary_factor" in part for part in rope.raw.values() if isinstance(part, dict)):
+        raise UnsupportedConfig(
+            f"{keys.file}: partial_rotary_factor stands in rope_parameters by layer type, expected "
+            "one for all"
+        )
     if isinstance(family.rotary_share, Key):  # transformers 5 has it among rope_parameters
         values["rotary_share"] = rope.number(family.rotary_share.name, values["rotary_share"])
     elif family.rotary_share == 1:

@@ -35,7 +35,7 @@ class Keys:
     def integer(self, key: str, default: int | None = None) -> int:
         if not -(1 << 63) <= (value := self._get(key, (int,), default)) < 1 << 63:
             raise MalformedFile(
-                f"{self.file}: {key} has {value.bit_length()} bits, expected at most 64"
+                f"{self.file}: {key} is {value.bit_length()} bits long, expected at most 63"
             )
         return value
 

@@ -8,7 +8,8 @@ from rillm.errors import MalformedFile, UnknownRopeType
 from rillm.families.base import Family
 
 LEAST, MOST = 1e-9, 1e18  # numbers beyond are mistakes, and frequencies still float32
-ROPE_KINDS = ("default", "linear", "dynamic", "ntk_alpha", "yarn", "llama3", "longrope")
+_NAMED_KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
+ROPE_KINDS = (*_NAMED_KINDS, "ntk_alpha")
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ class Rope:
 
 
 def rope_object(keys: Keys) -> Keys:
-    """What a config says of turning: rope_scaling, by which transformers 4 calls it, or
-    rope_parameters."""
+    """What says how to turn: rope_scaling, as transformers 4 calls it, or rope_parameters."""
     return Keys(keys.file, keys.object("rope_scaling") or keys.object("rope_parameters"))
 
 
@@ -83,7 +83,7 @@ def ropes_from_json(keys: Keys, context_length: int, family: Family) -> dict[str
     which in types with a sliding_theta are for the layers that do not slide.
     """
     parts = _by_type(rope_object(keys).raw)
-    if family.sliding_theta:
+    if family.sliding_theta is not None:
         parameters = keys.object("rope_parameters")
         named = _by_type(parameters)
         full = named.get("full_attention", {}) if named else parameters
@@ -112,14 +112,14 @@ def _known(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rope(keys: Keys, context_length: int, family: Family) -> Rope:
-    kind = keys.raw.get("rope_type", keys.raw.get("type", "default"))
-    kind = family.rope_kinds.get(kind, kind) if isinstance(kind, str) else kind
-    if kind == "ntk_alpha":
+    said = keys.raw.get("rope_type", keys.raw.get("type", "default"))
+    kind = family.rope_kinds.get(said, said) if isinstance(said, str) else said
+    if kind == "ntk_alpha" != said:
         if keys.raw.get("alpha"):
             return Rope(kind, keys.number("rope_theta", family.rope_theta), keys.number("alpha"))
         kind = "dynamic"
-    if kind not in ROPE_KINDS:
-        known = ", ".join(ROPE_KINDS)
+    if kind not in _NAMED_KINDS:
+        known = ", ".join(_NAMED_KINDS)
         raise UnknownRopeType(f"{keys.file}: the rope type is {kind!r}, expected one of: {known}")
     rope = Rope(kind, theta=keys.number("rope_theta", family.rope_theta))
     original = keys.integer(

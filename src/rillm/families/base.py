@@ -162,7 +162,7 @@ class Family:
         A flag of config.json to the names that a model has where it is true, or is not.
     sizes : tuple
         Values of `SIZES` in transformers' config class, of which a multimodal config.json leaves
-        out those that are the same; of the last two any may.
+        out those that are the same; the last two may be missing in any.
     defaults : mapping
         Values of other keys that a config.json may leave out (null is not leaving out).
     rope_defaults : mapping

@@ -29,6 +29,10 @@ class Tensors:
         self.unused = set(self.tensors)
         self.n_parameters = 0
 
+    def has(self, slot: str) -> bool:
+        """Whether there is a tensor of a slot that is no layer's."""
+        return self._name(slot, None) in self.tensors
+
     def find(self, slot: str, layer: int | None, shape: tuple[int, ...]) -> Tensor | None:
         """The tensor of a slot, or None; ShapeMismatch if it has another shape."""
         name = self._name(slot, layer)
