@@ -235,6 +235,13 @@ def test_vision_and_audio_parts_are_left_out_and_counted(folder, config, wrappin
         "model.vision_tower.b",
         "multi_modal_projector.c",
         "audio_tower.d",
+        "model.vision_encoder.e",
+        "vision_projection.f",
+        "visual_embeddings_table.g",
+        "image_tower.h",
+        "video_tower.i",
+        "model.connector.j",
+        "aligner.k",
     ]
     safetensors.numpy.save_file({n: np.zeros(1, "f4") for n in names}, folder / SINGLE)
     checkpoint = open_checkpoint(folder)
@@ -243,6 +250,13 @@ def test_vision_and_audio_parts_are_left_out_and_counted(folder, config, wrappin
         "vision_tower.": 2,
         "multi_modal_projector.": 1,
         "audio_tower.": 1,
+        "vision_encoder.": 1,
+        "vision_projection.": 1,
+        "visual_embeddings_table.": 1,
+        "image_tower.": 1,
+        "video_tower.": 1,
+        "connector.": 1,
+        "aligner.": 1,
     }
 
 

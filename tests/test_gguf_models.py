@@ -247,3 +247,19 @@ def test_a_file_larger_than_free_memory_is_refused_in_words(tmp_path, monkeypatc
 def test_every_family_is_converted():
     read = {each for each in MODEL_TYPES if family_of(each, Path()).gguf}
     assert {load_manifest(case)["config"]["model_type"] for case in CASES} == read
+
+
+@pytest.mark.parametrize(
+    "case, window, windows",
+    [("gemma3_text", 0, (0,) * 7), ("qwen2", 16, (16, 0)), ("qwen2", 0, (0, 0))],
+)
+def test_a_pattern_is_that_of_a_window(tmp_path, case, window, windows):
+    """Without one it says nothing; with one a file needs no flag that asks for it."""
+
+    def change(metadata, _):
+        architecture = metadata["general.architecture"]
+        metadata[f"{architecture}.attention.sliding_window"] = window
+        metadata[f"{architecture}.attention.sliding_window_pattern"] = 2
+
+    path = write_gguf(tmp_path / "model.gguf", load_manifest(case), change)
+    assert open_checkpoint(path).config.windows == windows

@@ -155,7 +155,7 @@ class _Planner:
             logit_scale=f.logit_scale,
             logit_softcap=f.logit_softcap or 0.0,
             qkv_clip=f.qkv_clip or 0.0,
-            position_scale=c.position_scale,
+            position_scale=f.position_scale,
             position_scale_context=c.position_context,
             ropes=ropes,
             embedding=embedding_matrix,

@@ -50,8 +50,7 @@ class Config:
     ropes: tuple[Rope, ...]
     layer_ropes: tuple[int, ...]  # index in ropes, or -1: the layer's positions do not turn
     windows: tuple[int, ...]  # positions each layer sees; 0: all
-    position_scale: float  # of queries far out: 1 + it * log(1 + position // position_context)
-    position_context: int
+    position_context: int  # beyond which arithmetic.position_scale counts
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
 
@@ -167,7 +166,6 @@ def config_from_json(file: Path, raw: dict[str, Any]) -> Config:
         ropes=ropes,
         layer_ropes=layer_ropes,
         windows=tuple(window if slides else 0 for slides in sliding),
-        position_scale=arithmetic.position_scale,
         position_context=position_context,
         eos_token_ids=token_ids(file, "eos_token_id", raw.get("eos_token_id")),
         bos_token_id=next(iter(token_ids(file, "bos_token_id", raw.get("bos_token_id"))), None),

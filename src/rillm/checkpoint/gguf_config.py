@@ -151,8 +151,11 @@ def _window(own: Metadata, family: Family, n_layers: int) -> dict[str, Any]:
         slides = [every == 0 or (i + 1) % every for i in range(n_layers)]
     else:
         return raw
+    if not raw[family.window.name]:  # then a pattern says nothing
+        return raw
     kinds = ("full_attention", "sliding_attention")
-    return raw | {"layer_types": [kinds[bool(slide)] for slide in slides[:n_layers]]}
+    raw |= {"layer_types": [kinds[bool(slide)] for slide in slides[:n_layers]]}
+    return raw | ({family.window_if: True} if family.window_if else {})
 
 
 def _turning_share(own: Metadata, family: Family, head_dim: int) -> dict[str, float]:

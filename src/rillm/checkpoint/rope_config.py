@@ -8,15 +8,14 @@ from rillm.errors import MalformedFile, UnknownRopeType
 from rillm.families.base import Family
 
 LEAST, MOST = 1e-9, 1e18  # numbers beyond are mistakes, and frequencies still float32
-_NAMED_KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
-ROPE_KINDS = (*_NAMED_KINDS, "ntk_alpha")
+ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
 
 
 @dataclass(frozen=True)
 class Rope:
     """Rotary embedding: frequencies theta^(-2i/n), scaled as `kind` says."""
 
-    kind: str = "default"  # one of ROPE_KINDS
+    kind: str = "default"  # one of ROPE_KINDS, or a family's "ntk_alpha"
     theta: float = 10000.0
     factor: float = 1.0
     low_freq_factor: float = 1.0  # llama3
@@ -118,8 +117,8 @@ def _rope(keys: Keys, context_length: int, family: Family) -> Rope:
         if keys.raw.get("alpha"):
             return Rope(kind, keys.number("rope_theta", family.rope_theta), keys.number("alpha"))
         kind = "dynamic"
-    if kind not in _NAMED_KINDS:
-        known = ", ".join(_NAMED_KINDS)
+    if kind not in ROPE_KINDS:
+        known = ", ".join(ROPE_KINDS)
         raise UnknownRopeType(f"{keys.file}: the rope type is {kind!r}, expected one of: {known}")
     rope = Rope(kind, theta=keys.number("rope_theta", family.rope_theta))
     original = keys.integer(
