@@ -11,12 +11,12 @@ import pytest
 
 import rillm
 import small_tokenizers as small
+from rillm.decoding.astream import in_threads
 from rillm.decoding.loop import collect, stream
 from rillm.decoding.sampling import Sampling
 from rillm.decoding.stopping import Finish
 from rillm.decoding.timings import Timings
 from rillm.decoding.turn_end import turn_end
-from rillm.model import _in_threads
 from weights import load_case
 
 TOKENIZER = small.byte_level()
@@ -187,7 +187,7 @@ def test_a_cancelled_task_leaves_the_session_free():
     pieces = stream(session, TOKENIZER, (EOS,), [1] * 10_000, Sampling())
 
     async def run():
-        task = asyncio.ensure_future(anext(_in_threads(pieces)))
+        task = asyncio.ensure_future(anext(in_threads(pieces)))
         await asyncio.sleep(0.2)
         cancelled = time.perf_counter()
         task.cancel()
@@ -215,7 +215,7 @@ def test_cancelled_twice_it_still_waits_until_the_session_is_free():
     pieces = stream(Session([1]), TOKENIZER, (EOS,), [1], Sampling())
 
     async def run():
-        task = asyncio.ensure_future(anext(_in_threads(pieces)))
+        task = asyncio.ensure_future(anext(in_threads(pieces)))
         while not computing.is_set():
             await asyncio.sleep(0.01)
         for _ in range(3):

@@ -14,6 +14,7 @@ from rillm import cpu
 from rillm.checkpoint import hub, open_checkpoint
 from rillm.checkpoint.config import CONTEXT_AT_MOST
 from rillm.decoding import loop
+from rillm.decoding.astream import in_threads
 from rillm.decoding.options import Sampling
 from rillm.decoding.trace import Step
 from rillm.decoding.turn_end import turn_end
@@ -313,7 +314,7 @@ class Model:
         Leaving cancels, and so does cancelling the task: that takes effect when the step or the
         part of the prompt that is being computed is done, so that nothing uses the session then.
         """
-        return _in_threads(self.stream(prompt, **options))
+        return in_threads(self.stream(prompt, **options))
 
     def generate(
         self, prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]], **options
@@ -441,42 +442,6 @@ def _is_id(value) -> bool:
     except TypeError:  # of an array, too, that is not one number
         return False
     return True
-
-
-async def _in_threads(pieces: loop.Stream) -> AsyncIterator[loop.Piece]:
-    import asyncio  # slow to import, and seldom wanted
-    from contextvars import copy_context
-
-    in_thread, run, turn = asyncio.get_running_loop().run_in_executor, copy_context().run, None
-    try:
-        while True:
-            turn = in_thread(None, run, next, pieces, None)
-            if (piece := await asyncio.shield(turn)) is None:
-                return
-            yield piece
-    finally:
-        pieces.cancel()  # what is computed ends soon, and then the session is free
-        try:
-            if turn is not None:
-                await _ended(turn)
-        finally:
-            pieces.close()
-
-
-async def _ended(turn) -> None:
-    """Wait for a future, however often the task that waits is cancelled meanwhile."""
-    import asyncio
-
-    cancelled = None
-    while not turn.done():
-        try:
-            await asyncio.wait([turn])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if not turn.cancelled():
-        turn.exception()  # or asyncio would report it as never seen
-    if cancelled:
-        raise cancelled
 
 
 def _check_memory(path: Path, n_bytes: int) -> None:
