@@ -77,7 +77,7 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
     struct Engine *engine = worker.engine;
     const bool few = n_rows <= TILE_ROWS;
     const struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
-    if (few)
+    if (few && asks_ahead(n_rows))
         foresee(worker, reader);
     const int32_t n = reader->n_columns, whole = round_up(n, GROUP);
     const struct Range rows = few ? (struct Range){ 0, n_rows } : share_of_rows(engine, n_rows, worker.index);
@@ -144,6 +144,7 @@ const struct Activation *stage_hidden(struct Worker worker, const struct Matrix 
 enum {
     PANELS_NEAR = 2, /* that many rows take in turn, while they are in the nearest cache */
     PANELS_SUMMED = 32, /* of which the planes' sums are added at once */
+    PAIRS_AT_ONCE = 64, /* of gate and up, times rows: memory idles while they are activated */
 };
 
 /* Rows that a kernel takes at once: to one of integers the planes of a row are rows. */
@@ -194,33 +195,33 @@ void project(const struct Matrix *matrix, const struct Activation *x, struct Par
             out[(size_t)r * out_stride + i] += matrix->bias[i];
 }
 
-/* The outputs of one or two panels for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
+/* The outputs of some panels for up to TILE_ROWS rows: the gate's, the up's, or both side by side. */
 struct GateUp { float gate[LANES], up[LANES]; };
 
 static void project_gate_up(const struct Layer *layer, int32_t panel, int32_t n_panels, const struct Activation *x,
-                            int32_t first_row, int32_t n_rows, struct GateUp (*out)[2] /* [n_rows] */)
+                            int32_t first_row, int32_t n_rows, struct GateUp *out /* [n_rows][n_panels] */)
 {
     const struct Segment *gate = layer->gate.segments, *up = layer->up.segments;
-    const size_t stride = sizeof *out / (sizeof(float));
+    const size_t stride = (size_t)n_panels * sizeof *out / sizeof(float);
     const int32_t n_columns = layer->up.n_columns;
     if (layer->gate.n_panels && gate->format == up->format) { /* they alternate in memory */
         multiply(gate, gate->panels + (size_t)panel * gate->stride_bytes, gate->panel_bytes, 2 * n_panels, n_columns, x,
-                 first_row, n_rows, out[0][0].gate, stride);
+                 first_row, n_rows, out->gate, stride);
     } else {
         for (int32_t p = 0; p < n_panels; p++) {
             if (layer->gate.n_panels)
                 multiply(gate, gate->panels + (size_t)(panel + p) * gate->stride_bytes, 0, 1, n_columns, x, first_row,
-                         n_rows, out[0][p].gate, stride);
+                         n_rows, out[p].gate, stride);
             multiply(up, up->panels + (size_t)(panel + p) * up->stride_bytes, 0, 1, n_columns, x, first_row, n_rows,
-                     out[0][p].up, stride);
+                     out[p].up, stride);
         }
     }
     for (int32_t r = 0; r < n_rows; r++)
         for (int32_t p = 0; p < n_panels; p++) {
             for (int32_t i = 0; layer->gate.bias && i < LANES; i++)
-                out[r][p].gate[i] += layer->gate.bias[(panel + p) * LANES + i];
+                out[r * n_panels + p].gate[i] += layer->gate.bias[(panel + p) * LANES + i];
             for (int32_t i = 0; layer->up.bias && i < LANES; i++)
-                out[r][p].up[i] += layer->up.bias[(panel + p) * LANES + i];
+                out[r * n_panels + p].up[i] += layer->up.bias[(panel + p) * LANES + i];
         }
 }
 
@@ -267,16 +268,19 @@ void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct
     struct Engine *engine = worker.engine;
     const int32_t tile_rows = layer->up.reads_integers ? TILE_ROWS / x->n_planes : TILE_ROWS;
     const bool has_gate = layer->gate.n_panels > 0;
-    struct GateUp tile[TILE_ROWS][2];
+    struct GateUp tile[PAIRS_AT_ONCE];
     struct Deal deal = parts_of(worker, &layer->up, 1);
     for (struct Range piece; deal_next(&deal, &piece);) {
         const struct Part part = part_of(worker, &deal, &layer->up, piece);
-        for (int32_t panel = part.panels.first; panel < part.panels.last; panel += 2)
+        const int32_t n_rows = part.rows.last - part.rows.first;
+        const int32_t at_once = n_rows <= tile_rows ? PAIRS_AT_ONCE / n_rows : PANELS_NEAR;
+        for (int32_t panel = part.panels.first; panel < part.panels.last; panel += at_once)
             for (int32_t r = part.rows.first; r < part.rows.last; r += tile_rows) {
-                const int32_t n = least(part.rows.last - r, tile_rows), n_panels = least(part.panels.last - panel, 2);
+                const int32_t n = least(part.rows.last - r, tile_rows);
+                const int32_t n_panels = least(part.panels.last - panel, at_once);
                 project_gate_up(layer, panel, n_panels, x, r, n, tile);
                 for (int32_t i = 0; i < n * n_panels; i++) {
-                    const struct GateUp *both = &tile[i / n_panels][i % n_panels];
+                    const struct GateUp *both = &tile[i];
                     engine->plan->activate(has_gate ? both->gate : both->up, has_gate ? both->up : NULL, LANES,
                                            layer->activation_parameters,
                                            row_of(engine->buffers.hidden, r + i / n_panels, engine->hidden_stride)
