@@ -3,8 +3,8 @@
        bash bench/c.sh stream [FORMAT,...] [ISA,...] [ROWS,...]
 
    GMAC/s and GB/s of panels; the best of many turns near, the median of nine from memory. First the roof of one core.
-   One row is timed both ways, asking for memory ahead of itself and leaving that to the hardware: runtime/cpu.c says which
-   processor does what. */
+   From memory both ways, as processors are asked for it ahead and as those are that lead streams themselves ("led"):
+   runtime/cpu.c says which do. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,28 +57,27 @@ static void measure(matmul_fn *multiply, size_t stride, const uint8_t *panels, c
 {
     const int32_t n_near = stride > NEAR_BYTES / 4 ? 4 : (int32_t)(NEAR_BYTES / stride) / 4 * 4,
                   n_all = (int32_t)(N_BYTES / stride) / 4 * 4;
-    double near = 1e9, asked[TURNS], unasked[TURNS];
+    double near = 1e9, all[2][TURNS];
     for (int turn = 0; turn < 400; turn++) {
         double begun = seconds();
         multiply(panels, stride, n_near, N_COLUMNS, x, 0, n_rows, out, (size_t)n_all * LANES);
         double took = seconds() - begun;
         near = took < near ? took : near;
     }
-    for (int turn = 0; turn < TURNS; turn++) {
-        for (int is_left = 0; is_left <= (n_rows == 1); is_left++) { /* to the hardware */
-            double begun = seconds();
-            one_row_asks = !is_left;
-            multiply(panels, stride, n_all, N_COLUMNS, x, 0, n_rows, out, (size_t)n_all * LANES);
-            (is_left ? unasked : asked)[turn] = seconds() - begun;
-        }
+    const bool leads = hardware_leads;
+    for (int turn = 0; turn < 2 * TURNS; turn++) {
+        double begun = seconds();
+        hardware_leads = turn % 2;
+        multiply(panels, stride, n_all, N_COLUMNS, x, 0, n_rows, out, (size_t)n_all * LANES);
+        all[turn % 2][turn / 2] = seconds() - begun;
     }
-    qsort(asked, TURNS, sizeof *asked, by_size);
-    const double macs = 1e-9 * n_rows * LANES * N_COLUMNS, bytes = 1e-9 * (double)stride, far = asked[TURNS / 2];
-    printf("%d rows   near %6.1f GMAC/s %6.1f GB/s   memory %6.1f GMAC/s %5.1f GB/s", n_rows, macs * n_near / near,
-           bytes * n_near / near, macs * n_all / far, bytes * n_all / far);
-    if (n_rows == 1) {
-        qsort(unasked, TURNS, sizeof *unasked, by_size);
-        printf(", unasked %5.1f GB/s", bytes * n_all / unasked[TURNS / 2]);
+    hardware_leads = leads;
+    const double macs = 1e-9 * n_rows * LANES * N_COLUMNS, bytes = 1e-9 * (double)stride;
+    printf("%d rows   near %6.1f GMAC/s %6.1f GB/s", n_rows, macs * n_near / near, bytes * n_near / near);
+    for (int led = 0; led < 2; led++) {
+        qsort(all[led], TURNS, sizeof *all[led], by_size);
+        const double far = all[led][TURNS / 2];
+        printf("   %s %6.1f GMAC/s %5.1f GB/s", led ? "led" : "memory", macs * n_all / far, bytes * n_all / far);
     }
     printf("\n");
 }

@@ -52,7 +52,7 @@ static void foresee(struct Worker worker, const struct Matrix *matrix)
     const size_t gate_bytes = segment->stride_bytes - segment->panel_bytes; /* 0, but before a panel of up */
     const uint8_t *panel = segment->panels + (size_t)(first - start) * segment->stride_bytes - gate_bytes;
     for (int i = 0; i < BYTES_AHEAD; i += LINE_BYTES)
-        __builtin_prefetch(panel + i);
+        ask_for(panel + i);
 }
 
 static void quantize(struct Worker worker, const struct Activation *x, int32_t row, int32_t n_columns)
@@ -77,7 +77,7 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
     struct Engine *engine = worker.engine;
     const bool few = n_rows <= TILE_ROWS;
     const struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
-    if (few && asks_ahead(n_rows))
+    if (few && unless_led(n_rows == 1, BYTES_AHEAD))
         foresee(worker, reader);
     const int32_t n = reader->n_columns, whole = round_up(n, GROUP);
     const struct Range rows = few ? (struct Range){ 0, n_rows } : share_of_rows(engine, n_rows, worker.index);

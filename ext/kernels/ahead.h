@@ -10,21 +10,32 @@
 
 enum {
     BYTES_AHEAD = 8192, /* of all panels that are read side by side */
-    TILES_AHEAD = 4, /* of 16 keys or values, in attention */
     CODES_AHEAD = 24576, /* of each of two in matmul_k whose codes are unpacked, a long time for a line */
 };
 
-/* Whether this processor is asked at all while one row reads its stream of panels (runtime/cpu.c). */
-extern bool one_row_asks;
+/* Whether this processor leads a swift stream from page to page itself, into its second-level cache (runtime/cpu.c). What
+   slower ones ask for goes there too: the few requests that the first level has under way at once would be the limit. */
+extern bool hardware_leads;
 
-static inline bool asks_ahead(int n_rows) { return n_rows > 1 || one_row_asks; }
+/* A distance ahead, but 0, which asks for what is being read, for a stream that is led. Swift are those of few rows, with
+   few instructions a line. */
+static inline size_t unless_led(bool is_swift, size_t distance) { return is_swift && hardware_leads ? 0 : distance; }
+
+/* Tiles of 16 keys or values, in attention. */
+static inline int tiles_ahead(void) { return hardware_leads ? 8 : 4; }
+
+static inline void ask_for(const void *line)
+{
+    if (hardware_leads)
+        __builtin_prefetch(line, 0, 2);
+    else
+        __builtin_prefetch(line);
+}
 
 /* From byte `at` of a panel to what is asked for, a distance ahead in each: near its end that is in the next panels, after
-   the others beside it. 0, which asks for what is being read, where nothing is to be asked for. */
-static inline size_t bytes_ahead(int n_rows, size_t distance, size_t at, size_t stride_bytes, int n_panels)
+   the others beside it. */
+static inline size_t bytes_ahead(size_t distance, size_t at, size_t stride_bytes, int n_panels)
 {
-    if (!asks_ahead(n_rows))
-        return 0;
     return distance + (at + distance >= stride_bytes ? (size_t)(n_panels - 1) * stride_bytes : 0);
 }
 

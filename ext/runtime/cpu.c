@@ -18,15 +18,15 @@ static struct Registers cpuid(uint32_t leaf, uint32_t subleaf)
 
 static bool all_set(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
 
-bool one_row_asks = true;
+bool hardware_leads = false;
 
 /* Zen 4 leads itself from page to page: q8, floats and K kernels of one row were 1.1 to 1.25 times as fast unasked. Several
    rows, and attention, are faster asked there too. On Zen 5 one row is (bench/c.sh stream shows both). */
-__attribute__((constructor)) static void learn_whether_one_row_asks(void)
+__attribute__((constructor)) static void learn_what_leads(void)
 {
     const bool is_amd = cpuid(0, 0).ebx == 0x68747541; /* "Auth", of AuthenticAMD */
     const uint32_t family = (cpuid(1, 0).eax >> 8 & 15) + (cpuid(1, 0).eax >> 20 & 255);
-    one_row_asks = !(is_amd && family == 0x19 && cpu_has_isa(ISA_AVX512VNNI)); /* without, it is Zen 3 */
+    hardware_leads = is_amd && family == 0x19 && cpu_has_isa(ISA_AVX512VNNI); /* Zen 3 has no AVX-512 */
 }
 
 bool cpu_has_isa(enum Isa isa)
@@ -54,6 +54,6 @@ bool cpu_has_isa(enum Isa isa)
     }
 }
 #else
-bool one_row_asks = true;
+bool hardware_leads = false;
 bool cpu_has_isa(enum Isa isa) { return isa == ISA_PORTABLE; }
 #endif
