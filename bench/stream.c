@@ -77,7 +77,7 @@ static void measure(matmul_fn *multiply, size_t stride, const uint8_t *panels, c
     for (int led = 0; led < 2; led++) {
         qsort(all[led], TURNS, sizeof *all[led], by_size);
         const double far = all[led][TURNS / 2];
-        printf("   %s %6.1f GMAC/s %5.1f GB/s", led ? "led" : "memory", macs * n_all / far, bytes * n_all / far);
+        printf("   %s %6.1f GMAC/s %5.1f GB/s", led ? "led" : "asked", macs * n_all / far, bytes * n_all / far);
     }
     printf("\n");
 }

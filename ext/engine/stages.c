@@ -42,7 +42,7 @@ struct Part part_of(struct Worker worker, const struct Deal *deal, const struct 
 /* ---- what a matrix reads: few rows each worker prepares for itself, many are dealt out ------------ */
 
 /* Asks for the start of a worker's panels while it prepares what they meet: a stage would else begin with memory idle.
-   What lies further on the kernels ask for. */
+   What lies further on the kernels ask for. Where hardware leads streams it gained nothing. */
 static void foresee(struct Worker worker, const struct Matrix *matrix)
 {
     int32_t first = deal_first(matrix, worker.engine->step.n_workers, worker.index), start = 0, s = 0;
@@ -52,7 +52,7 @@ static void foresee(struct Worker worker, const struct Matrix *matrix)
     const size_t gate_bytes = segment->stride_bytes - segment->panel_bytes; /* 0, but before a panel of up */
     const uint8_t *panel = segment->panels + (size_t)(first - start) * segment->stride_bytes - gate_bytes;
     for (int i = 0; i < BYTES_AHEAD; i += LINE_BYTES)
-        ask_for(panel + i);
+        __builtin_prefetch(panel + i);
 }
 
 static void quantize(struct Worker worker, const struct Activation *x, int32_t row, int32_t n_columns)
@@ -77,7 +77,7 @@ const struct Activation *prepare(struct Worker worker, const struct Matrix *read
     struct Engine *engine = worker.engine;
     const bool few = n_rows <= TILE_ROWS;
     const struct Activation *x = few ? &engine->buffers.own[worker.index] : &engine->buffers.shared;
-    if (few && unless_led(n_rows == 1, BYTES_AHEAD))
+    if (few && !hardware_leads)
         foresee(worker, reader);
     const int32_t n = reader->n_columns, whole = round_up(n, GROUP);
     const struct Range rows = few ? (struct Range){ 0, n_rows } : share_of_rows(engine, n_rows, worker.index);
@@ -144,7 +144,7 @@ const struct Activation *stage_hidden(struct Worker worker, const struct Matrix 
 enum {
     PANELS_NEAR = 2, /* that many rows take in turn, while they are in the nearest cache */
     PANELS_SUMMED = 32, /* of which the planes' sums are added at once */
-    PAIRS_AT_ONCE = 64, /* of gate and up, times rows: memory idles while they are activated */
+    TILE_PAIRS = 64, /* of panels of gate and up, times rows: memory idles while they are activated */
 };
 
 /* Rows that a kernel takes at once: to one of integers the planes of a row are rows. */
@@ -268,12 +268,11 @@ void stage_gate_up(struct Worker worker, const struct Layer *layer, const struct
     struct Engine *engine = worker.engine;
     const int32_t tile_rows = layer->up.reads_integers ? TILE_ROWS / x->n_planes : TILE_ROWS;
     const bool has_gate = layer->gate.n_panels > 0;
-    struct GateUp tile[PAIRS_AT_ONCE];
+    struct GateUp tile[TILE_PAIRS];
     struct Deal deal = parts_of(worker, &layer->up, 1);
     for (struct Range piece; deal_next(&deal, &piece);) {
         const struct Part part = part_of(worker, &deal, &layer->up, piece);
-        const int32_t n_rows = part.rows.last - part.rows.first;
-        const int32_t at_once = n_rows <= tile_rows ? PAIRS_AT_ONCE / n_rows : PANELS_NEAR;
+        const int32_t at_once = part.rows.last <= tile_rows ? TILE_PAIRS / part.rows.last : PANELS_NEAR;
         for (int32_t panel = part.panels.first; panel < part.panels.last; panel += at_once)
             for (int32_t r = part.rows.first; r < part.rows.last; r += tile_rows) {
                 const int32_t n = least(part.rows.last - r, tile_rows);

@@ -14,19 +14,19 @@ enum {
 };
 
 /* Whether this processor leads a swift stream from page to page itself, into its second-level cache (runtime/cpu.c). What
-   slower ones ask for goes there too: the few requests that the first level has under way at once would be the limit. */
+   slower streams ask for goes there too: the few requests that the first level has under way at once would be the limit. */
 extern bool hardware_leads;
 
 /* A distance ahead, but 0, which asks for what is being read, for a stream that is led. Swift are those of few rows, with
    few instructions a line. */
 static inline size_t unless_led(bool is_swift, size_t distance) { return is_swift && hardware_leads ? 0 : distance; }
 
-/* Tiles of 16 keys or values, in attention. */
-static inline int tiles_ahead(void) { return hardware_leads ? 8 : 4; }
+/* Tiles of 16 keys or values, in attention: a whole block, or half of one. */
+static inline int tiles_ahead(bool leads) { return leads ? 8 : 4; }
 
-static inline void ask_for(const void *line)
+static inline void ask_for(const void *line, bool leads)
 {
-    if (hardware_leads)
+    if (leads)
         __builtin_prefetch(line, 0, 2);
     else
         __builtin_prefetch(line);

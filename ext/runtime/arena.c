@@ -1,5 +1,5 @@
 /* Memory for weights and KV: anonymous, 2 MiB-aligned, in huge pages where the system grants them; what is left over
-   at the end lies in small ones, unless a last huge page wastes little. */
+   at the end lies in small ones. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -8,17 +8,13 @@
 
 #include "../rillm.h"
 
-enum { HUGE_PAGE_BYTES = 2 << 20, PARTS_WASTED = 8 };
-
-static size_t whole_pages(size_t n_bytes, size_t page) { return (n_bytes + page - 1) / page * page; }
+enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 enum Status arena_map(struct Arena *arena, size_t n_bytes)
 {
     *arena = (struct Arena){ 0 };
     const size_t small_page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t rounded = whole_pages(n_bytes, small_page);
-    if (whole_pages(n_bytes, HUGE_PAGE_BYTES) - rounded <= rounded / PARTS_WASTED)
-        rounded = whole_pages(n_bytes, HUGE_PAGE_BYTES);
+    size_t rounded = (n_bytes + small_page - 1) / small_page * small_page;
     if (rounded < n_bytes || rounded + HUGE_PAGE_BYTES < rounded)
         return STATUS_NO_MEMORY;
     uint8_t *mapped = mmap(NULL, rounded + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

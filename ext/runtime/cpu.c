@@ -20,8 +20,8 @@ static bool all_set(uint32_t value, uint32_t bits) { return (value & bits) == bi
 
 bool hardware_leads = false;
 
-/* Zen 4 leads itself from page to page: q8, floats and K kernels of one row were 1.1 to 1.25 times as fast unasked. Several
-   rows, and attention, are faster asked there too. On Zen 5 one row is (bench/c.sh stream shows both). */
+/* Zen 4 leads itself from page to page: q8, floats and K kernels of one row were 1.1 to 1.25 times as fast unasked. Slower
+   streams (ahead.h) are faster asked there too, on Zen 5 all (bench/c.sh stream shows both). */
 __attribute__((constructor)) static void learn_what_leads(void)
 {
     const bool is_amd = cpuid(0, 0).ebx == 0x68747541; /* "Auth", of AuthenticAMD */
