@@ -270,3 +270,7 @@ def test_info_tells_what_runs(tiny):
     n_layers = info["shapes"]["layers"]
     assert info["n_parameters"] == n_layers * (layer + 128) + 64 + 2 * 97 * 64
     assert info["threads"] >= 1 and info["threads_why"]
+    read = info["stage_bytes"]
+    assert sum(read.values()) == info["bytes_per_token"]
+    assert read["gate_up"] == n_layers * 2 * 96 * 64 * 17 // 16
+    assert read["heads"] == n_layers * 128 * 64 * 17 // 16

@@ -362,6 +362,7 @@ class Model:
             "kv": self._kv,
             "kv_bytes_per_position": self._plan.kv_bytes_per_position(self._kv),
             "bytes_per_token": self._bytes_per_token,
+            "stage_bytes": self._plan.stage_bytes,
             "isa_available": available_isas(),
             "isa": self._engine.isa,
             "threads": self._threads.count,

@@ -92,6 +92,17 @@ class Plan:
         return [*body, self.head]
 
     @property
+    def stage_bytes(self) -> dict[str, int]:
+        """What each stage of a step reads of `matrices`."""
+        read: dict[str, int] = dict.fromkeys(("heads", "output", "gate_up", "down"), 0)
+        for x in self.layers:
+            read["heads"] += x.qkv.n_bytes
+            read["output"] += x.output.n_bytes
+            read["gate_up"] += x.up.n_bytes + (x.gate.n_bytes if x.gate else 0)
+            read["down"] += x.down.n_bytes
+        return {**read, "logits": self.head.n_bytes}
+
+    @property
     def n_segments(self) -> int:
         tables = [self.embedding, *([self.positions] if self.positions else [])]
         return sum(len(m.segments) for m in [*tables, *self.matrices])

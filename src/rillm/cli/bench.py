@@ -47,7 +47,10 @@ def command(
         click.echo(f"{rate:.1f} tokens/s prefill of {prefill}")
     if stages:
         for name, microseconds in result["stage_microseconds"].items():
-            click.echo(f"{name:<8}{microseconds:10.1f} µs a step")
+            rate = result["stage_bytes"].get(name, 0) / microseconds / 1e3 if microseconds else 0
+            click.echo(
+                f"{name:<8}{microseconds:10.1f} µs a step" + (f"{rate:7.1f} GB/s" if rate else "")
+            )
     click.echo(
         f"weights {formats}, kv {result['kv']}, {result['isa']}, {result['threads']} threads"
     )

@@ -23,7 +23,8 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
     -------
     dict
         decode and prefill tokens/s, bytes read a token, GB/s, the roof before and after in GB/s,
-        and the share of the better one; microseconds of each stage of a decode step, in all layers.
+        and the share of the better one; microseconds of each stage of a decode step, in all layers,
+        and the bytes it reads.
     """
     info = model.info()
     roof = Roof(info["threads"])
@@ -44,7 +45,8 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
     after = roof.measure()
     stages = _stage_seconds(model, ids[: max(depth, 1)], n_tokens)
     step = float(np.median(steps))
-    n_bytes = info["bytes_per_token"] + info["kv_bytes_per_position"] * (depth + n_tokens // 2)
+    kv_bytes = info["kv_bytes_per_position"] * (depth + n_tokens // 2)
+    n_bytes = info["bytes_per_token"] + kv_bytes
     return {
         "decode_tokens_per_second": 1 / step,
         "prefill_tokens_per_second": n_prefill / float(np.median(prefill)) if prefill else None,
@@ -53,6 +55,7 @@ def measure(model, *, n_tokens: int = 128, depth: int = 0, n_prefill: int = 512,
         "roof_gigabytes_per_second": [before / 1e9, after / 1e9],
         "roof_share": n_bytes / step / max(before, after),
         "stage_microseconds": {name: value * 1e6 for name, value in stages.items()},
+        "stage_bytes": {**info["stage_bytes"], "attend": kv_bytes},
         "depth": depth,
         "threads": info["threads"],
         "isa": info["isa"],
