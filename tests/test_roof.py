@@ -32,8 +32,8 @@ def test_a_bench_tells_what_each_stage_takes_and_reads(tiny_folder, monkeypatch)
     monkeypatch.setattr(decode, "Roof", partial(roof.Roof, n_bytes=1 << 20))
     arguments = ["bench", str(tiny_folder("base")), "--tokens=4", "--depth=8", "--rounds=1"]
     result = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)
-    read, kv = result["stage_bytes"], result["bytes_per_token"]
-    assert sum(read.values()) == kv and read["attend"] == 2 * 2 * 2 * 2 * 16 * (8 + 2)
+    read, whole = result["stage_bytes"], result["bytes_per_token"]
+    assert sum(read.values()) == whole and read["attend"] == 2 * 2 * 2 * 2 * 16 * (8 + 2)
     assert {*read} | {"embed"} == {*result["stage_microseconds"]}
     lines = CliRunner().invoke(main, [*arguments, "--stages"]).output.splitlines()
     for name, n_bytes in read.items():

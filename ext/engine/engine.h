@@ -12,6 +12,7 @@ enum { ROWS_TOGETHER = 4 };
 /* So many rows a worker and more may be shared out instead of panels; for each byte of a row that then stays with a core
    so many of weights may be read again: 3 pay, 5 hardly, 7 no more. */
 enum { ROWS_DEALT = 32, WEIGHTS_READ_AGAIN = 4 };
+_Static_assert((int)ROWS_DEALT >= (int)TILE_ROWS, "dealt in whole tiles, no share of rows is empty");
 
 struct Step {
     const struct Row *rows;   /* [n_rows] */
